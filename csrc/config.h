@@ -1,0 +1,39 @@
+// From a problem to a launch configuration: a pure function, tested without a GPU.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "device_facts.h"
+#include "problem.h"
+
+namespace tl_topk {
+
+// Which thread blocks work on one row, and how they meet.
+enum class Scope : uint8_t {
+  kBlock = 0,    // one block: shared memory
+  kCluster = 1,  // one cluster: distributed shared memory
+  kGrid = 2,     // many blocks: L2, cooperative launch
+};
+
+// Rows wider in k than this take the exact but slower large-k kernel.
+constexpr int64_t kMaxFastK = 4096;
+
+struct LaunchConfig {
+  Scope scope = Scope::kBlock;
+  bool large_k = false;
+  int blocks_per_row = 1;
+  int threads = 0;             // per block
+  int vectors_per_thread = 0;  // 16-byte loads in flight per thread
+  int64_t grid_blocks = 0;
+  int64_t shared_bytes = 0;     // dynamic shared memory per block
+  int64_t workspace_bytes = 0;  // zeroed once; every launch leaves it zeroed
+  std::string reason;           // one sentence
+};
+
+// Throws std::invalid_argument when the device cannot run the kernels at all.
+LaunchConfig choose_launch(const Problem& problem, const DeviceFacts& device);
+
+const char* scope_name(Scope scope);
+
+}  // namespace tl_topk

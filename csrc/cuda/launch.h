@@ -1,0 +1,29 @@
+// The GPU backend's host interface, free of CUDA headers: streams and workspaces are void*.
+// launch.cu implements it; launch_stub.cc stands in where there is no CUDA compiler.
+#pragma once
+
+#include <string>
+
+#include "config.h"
+#include "device_facts.h"
+#include "problem.h"
+
+namespace tl_topk {
+
+bool built_with_cuda();
+
+// The architectures in this library, such as "80;90a;100f;120f"; empty without CUDA.
+const char* built_architectures();
+
+// 0 where there is no driver or no GPU; never throws.
+int cuda_device_count();
+
+// Read once per device and kept. Throws std::runtime_error with a sentence that names the cause.
+const DeviceFacts& query_device(int device);
+std::string device_name(int device);
+
+// Enqueues one call on `stream` of the current device; neither synchronises nor allocates.
+// `workspace` holds config.workspace_bytes zeroed bytes (null when that is 0).
+void topk_cuda(const TopKArgs& args, const LaunchConfig& config, void* workspace, void* stream);
+
+}  // namespace tl_topk
