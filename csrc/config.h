@@ -25,11 +25,16 @@ struct LaunchConfig {
   int blocks_per_row = 1;
   int threads = 0;             // per block
   int vectors_per_thread = 0;  // 16-byte loads in flight per thread
+  int segment_capacity = 0;    // entries a block may deliver to the leader
+  int sort_entries = 0;        // keys the leader sorts; 0 when the order of slots is free
   int64_t grid_blocks = 0;
   int64_t shared_bytes = 0;     // dynamic shared memory per block
   int64_t workspace_bytes = 0;  // zeroed once; every launch leaves it zeroed
   std::string reason;           // one sentence
 };
+
+// Shared memory that every block of the selecting kernel needs besides entries and sort keys.
+constexpr int64_t kFixedSharedBytes = 24 * 1024;
 
 // Throws std::invalid_argument when the device cannot run the kernels at all.
 LaunchConfig choose_launch(const Problem& problem, const DeviceFacts& device);

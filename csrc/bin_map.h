@@ -1,0 +1,38 @@
+// The linear bin map: scores between two anchors spread evenly over bins.
+//
+// Real scores crowd into few of a float's exponents, so its top bits make poor bins. An affine map
+// between anchors near the threshold spreads them evenly. All that exactness needs is that the map
+// is monotone: x >= y implies bin(x) >= bin(y). One fused multiply-add rounds once, and rounding,
+// floor and clamping are monotone, so it is, for any finite scale >= 0.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "host_device.h"
+
+namespace tl_topk {
+
+struct BinMap {
+  float scale;
+  float shift;
+  int last;  // bins are 0 .. last
+
+  TL_TOPK_HD int operator()(float x) const {
+    const float position = fmaf(x, scale, shift);
+    // Written so that NaN (inf * 0) lands in bin 0 and no conversion overflows.
+    if (!(position > 0.0f)) return 0;
+    return position < static_cast<float>(last) ? static_cast<int>(position) : last;
+  }
+};
+
+// Bin 0 begins at `low`, bin `bins - 1` at `high`. Anchors that give no usable scale (equal,
+// infinite, too close) put everything into bin 0.
+TL_TOPK_HD BinMap make_bin_map(float low, float high, int bins) {
+  const float scale = static_cast<float>(bins - 1) / (high - low);
+  const float shift = -low * scale;
+  const bool usable = scale > 0.0f && scale < INFINITY && shift > -INFINITY && shift < INFINITY;
+  return usable ? BinMap{scale, shift, bins - 1} : BinMap{0.0f, 0.0f, bins - 1};
+}
+
+}  // namespace tl_topk

@@ -1,0 +1,7 @@
+#include "cuda/select_launch.cuh"
+
+namespace tl_topk {
+
+template void launch_select<Dtype::kFloat32>(const TopKArgs&, const LaunchConfig&, cudaStream_t);
+
+}  // namespace tl_topk
