@@ -1,0 +1,82 @@
+"""Fixtures: the backends, and a watchdog that turns a hang into a report."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import settings
+
+from harness import GPU, NUMPY_CPU, TORCH_CPU, Target
+
+MARKERS = (
+    "gpu: needs a CUDA device and a library built with CUDA",
+    "slow: takes more than ten seconds on two cores",
+    "patience(seconds): how long the watchdog waits for a test instead of its usual time",
+)
+PATIENCE_S = 300
+REPORT_FD = pytest.StashKey[int]()
+
+
+def why_no_gpu() -> str:
+    """Empty where the GPU tests can run."""
+    if not torch.cuda.is_available():
+        return "torch sees no CUDA device"
+    return ""
+
+
+def parameters(*targets: Target) -> list[object]:
+    """The targets as parameters, those on the GPU marked and skipped where there is none."""
+    skip = pytest.mark.skipif(bool(why_no_gpu()), reason=why_no_gpu())
+    marks = {"cpu": (), "cuda": (pytest.mark.gpu, skip)}
+    return [pytest.param(each, marks=marks[each.device], id=str(each)) for each in targets]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for marker in MARKERS:
+        config.addinivalue_line("markers", marker)
+    config.stash[REPORT_FD] = os.dup(sys.__stderr__.fileno())  # pytest captures the usual one
+    settings.register_profile("repeatable", derandomize=True, deadline=None, print_blob=True)
+    settings.load_profile("repeatable")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything under tests/gpu needs the device."""
+    for item in items:
+        if "gpu" in item.path.parent.parts:
+            item.add_marker(pytest.mark.gpu)
+            if why_no_gpu():
+                item.add_marker(pytest.mark.skip(reason=why_no_gpu()))
+
+
+@pytest.fixture(autouse=True)
+def watchdog(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Ends the run with every thread's stack where a test hangs, in native code as well."""
+    marker = request.node.get_closest_marker("patience")
+    seconds = marker.args[0] if marker else PATIENCE_S
+    faulthandler.dump_traceback_later(seconds, exit=True, file=request.config.stash[REPORT_FD])
+    yield
+    faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.fixture(scope="session", params=parameters(TORCH_CPU, NUMPY_CPU, GPU))
+def target(request: pytest.FixtureRequest) -> Target:
+    """Each backend with each kind of array."""
+    return request.param
+
+
+@pytest.fixture(scope="session", params=parameters(TORCH_CPU, GPU))
+def engine(request: pytest.FixtureRequest) -> Target:
+    """Each backend once, with torch tensors, for tests of what is computed."""
+    return request.param
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(20260)

@@ -1,0 +1,72 @@
+"""Memory of the GPU: 64-bit offsets, no allocation on the hot path, nothing left behind."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+import tl_topk
+import torch
+
+from certificate import assert_certified
+
+K = 2048
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("stride", [2**31 - 9, 2**31 + 5])
+def test_rows_more_than_2_32_elements_apart(dtype: torch.dtype, stride: int) -> None:
+    rows, width = 3, 40_001
+    try:
+        flat = torch.empty((rows - 1) * stride + width, device="cuda", dtype=dtype)
+    except torch.OutOfMemoryError:
+        pytest.skip("not enough memory on this GPU")
+    scores = flat.as_strided((rows, width), (stride, 1))
+    scores.copy_(torch.randn(rows, width, device="cuda"))
+    for k in (K, 5000):
+        result = tl_topk.topk(scores, k, order="index", backend="dsmem")
+        assert_certified(scores, result.indices, result.values, order="index")
+    del flat, scores
+    torch.cuda.empty_cache()
+
+
+def test_a_batch_of_more_than_2_31_elements() -> None:
+    """Dense rows, of which the last ones are the interesting ones."""
+    rows, width = 4200, 524_288
+    try:
+        scores = torch.empty(rows, width, device="cuda", dtype=torch.bfloat16)
+    except torch.OutOfMemoryError:
+        pytest.skip("not enough memory on this GPU")
+    scores.normal_()
+    result = tl_topk.topk(scores, 512, order="index", backend="dsmem")
+    for part in (slice(0, 3), slice(4090, 4100), slice(4190, 4200)):
+        assert_certified(scores[part], result.indices[part], result.values[part], order="index")
+
+
+@pytest.mark.parametrize("width", [4096, 65_536, 1_048_576])
+@pytest.mark.parametrize("k", [K, 5000])
+def test_the_hot_path_allocates_nothing(width: int, k: int) -> None:
+    scores = torch.randn(2, width, device="cuda")
+    lengths = torch.tensor([5, width], device="cuda")
+    out = tl_topk.topk(scores, k, lengths=lengths, backend="dsmem")
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_stats()["allocation.all.allocated"], torch.cuda.mem_get_info()[0]
+    for _ in range(50):
+        tl_topk.topk(scores, k, lengths=lengths, out=out, backend="dsmem")
+    torch.cuda.synchronize()
+    after = torch.cuda.memory_stats()["allocation.all.allocated"], torch.cuda.mem_get_info()[0]
+    assert after == before
+
+
+def test_many_problems_leave_nothing_behind() -> None:
+    """Plans come and go with the shapes; the memory in use stays bounded."""
+    free = []
+    for width in range(3000, 33_000, 15):
+        tl_topk.topk(torch.ones(1, width, device="cuda"), K, backend="dsmem")
+        free.append(torch.cuda.mem_get_info()[0])
+    assert free[-1] >= free[len(free) // 2] - (16 << 20)
+    for _ in range(300):
+        plan = tl_topk.TopKPlan(1, 300_000, K, "float32", "any", True, True, "cuda", 0, 0)
+        del plan
+    gc.collect()
+    assert torch.cuda.mem_get_info()[0] >= free[-1] - (64 << 20)
