@@ -16,6 +16,7 @@ from harness import GPU, NUMPY_CPU, TORCH_CPU, Target
 
 MARKERS = (
     "gpu: needs a CUDA device and a library built with CUDA",
+    "sanitizer: few and small launches that cover every path, for compute-sanitizer",
     "slow: takes more than ten seconds on two cores",
     "patience(seconds): how long the watchdog waits for a test instead of its usual time",
 )

@@ -113,7 +113,7 @@ class GuardedOutput:
 
     def __post_init__(self) -> None:
         size = int(np.prod(self.shape)) + 2 * self.margin
-        strides = np.cumprod([1, *self.shape[:0:-1]])[::-1]
+        strides = np.cumprod([1, *(max(n, 1) for n in self.shape[:0:-1])])[::-1]
         storage = {"float32": np.uint32, "float16": np.uint16, "bfloat16": np.uint16}[self.dtype]
         canaries = np.full(size * np.dtype(storage).itemsize, CANARY, np.uint8).view(storage)
         self.buffers = (
