@@ -1,0 +1,31 @@
+"""Exact top-k of long rows in a few microseconds: see :func:`topk` and :func:`topk_indices`.
+
+Importing this package loads the native library and touches no GPU; torch is used when its tensors
+are passed and never required.
+"""
+
+import sys
+
+from tl_topk._ffi import DeviceInfo, LaunchConfig, TopKPlan
+from tl_topk.about import Info, info
+from tl_topk.api import TopK, topk, topk_indices
+from tl_topk.arrays import adopt_torch
+from tl_topk.plans import clear_plan_cache
+
+__version__ = "0.1.0"
+
+if "torch" in sys.modules:
+    adopt_torch()
+
+__all__ = [
+    "DeviceInfo",
+    "Info",
+    "LaunchConfig",
+    "TopK",
+    "TopKPlan",
+    "__version__",
+    "clear_plan_cache",
+    "info",
+    "topk",
+    "topk_indices",
+]

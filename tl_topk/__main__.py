@@ -1,0 +1,5 @@
+"""``python -m tl_topk``."""
+
+from tl_topk.cli import main
+
+main()

@@ -1,0 +1,162 @@
+"""The public functions.
+
+Each begins with a *fast lane* for its commonest call: a plain torch tensor, ``out`` given, a
+problem met before. It repeats in one frame what :func:`tl_topk.select.select` does in general,
+because on the machines that matter every Python call costs a tenth of the kernel. It decides
+nothing: whatever it does not recognise, or the native library refuses, goes the general way, which
+also finds the words for what is wrong.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tl_topk import arrays
+from tl_topk.arrays import Array
+from tl_topk.plans import PLANS
+from tl_topk.problem import checked_k
+from tl_topk.select import NOT_PASSED, Options, select
+
+__all__ = ["TopK", "topk", "topk_indices"]
+
+_find_plan = PLANS.find
+
+
+class TopK(NamedTuple):
+    """The result of :func:`topk`; unpacks as ``values, indices``.
+
+    Attributes:
+        values: ``(rows, k)`` or ``(k,)`` in the scores' dtype, copied bit for bit.
+        indices: int32 of the same shape, relative to the row's start; -1 where there is no element.
+    """
+
+    values: Array
+    indices: Array
+
+
+def topk(
+    scores: Array,
+    k: int,
+    *,
+    lengths: Array | None = None,
+    row_starts: Array | None = None,
+    largest: bool = True,
+    order: str = "any",
+    backend: str = "auto",
+    out: TopK | tuple[Array, Array] | None = None,
+) -> TopK:
+    """The ``k`` largest scores of every row and their positions, exactly.
+
+    Equal scores go by lower index, NaN ranks behind every number, so the selected *set* is unique:
+    the same on every backend, run and batch size. Runs on the current stream, reads nothing back.
+
+    Args:
+        scores: ``(length,)`` or ``(rows, length)``; float32, float16 or bfloat16; a torch tensor
+            (CPU or CUDA) or a NumPy array; unit stride in the last dimension, any row stride.
+        k: how many, at least 0. It may exceed the length: slots past ``min(length, k)`` come last
+            and hold index -1 and value -inf (+inf for the smallest).
+        lengths: optional int32 or int64 ``(rows,)`` (``(1,)`` for 1-D scores) on the scores'
+            device: elements of each row that count. Clamped to the row, never read by the host.
+        row_starts: optional, as ``lengths``: where each row starts. Indices are relative to it.
+        largest: False selects the ``k`` smallest by the same rules mirrored (NaN still last).
+        order: of the slots: ``"any"`` (fastest), ``"index"`` (ascending index) or ``"value"``
+            (best value first, equal values by ascending index).
+        backend: ``"auto"`` or the name of one of :func:`info`'s backends.
+        out: optional pair ``(values, indices)`` to fill: the shapes and dtypes of the result. With
+            it a call allocates nothing; pass a :class:`TopK` to get that same object back.
+
+    Returns:
+        :class:`TopK` of arrays like ``scores``. If ``scores`` requires grad, ``values``
+        back-propagate as a gather.
+
+    Raises:
+        TypeError, ValueError: an argument is not as described; the message names it, what it got
+            and what is allowed. Nothing has been written then.
+        RuntimeError: nothing on this machine can serve the scores' device.
+
+    Example:
+        >>> import numpy as np
+        >>> import tl_topk
+        >>> scores = np.array([[0.5, 2.0, 1.0, 2.0], [3.0, 0.0, 9.0, 9.0]], np.float32)
+        >>> values, indices = tl_topk.topk(
+        ...     scores, 2, lengths=np.array([4, 2], np.int32), order="value")
+        >>> indices.tolist(), values.tolist()
+        ([[1, 3], [0, 1]], [[2.0, 2.0], [3.0, 0.0]])
+    """
+    if out.__class__ is TopK and scores.__class__ is arrays.Tensor and k.__class__ is int:
+        values, indices = out
+        try:
+            plan = _find_plan(
+                (scores.shape, scores.dtype, scores.get_device(), k, largest, order, backend, True)
+            )
+            if (
+                plan is not None
+                and plan.is_bare
+                and values.__class__ is indices.__class__ is arrays.Tensor
+                and not (scores.requires_grad or values.requires_grad or arrays.is_tracing())
+            ):
+                plan.recent = True
+                plan.run(scores, indices, values, lengths, row_starts)
+                return out
+        except NOT_PASSED:
+            pass
+    options = Options(checked_k(k), largest, order, backend, True)
+    if out is None:
+        return TopK(*select(options, scores, lengths, row_starts, None, None))
+    result = out if isinstance(out, TopK) else _pair(out)
+    select(options, scores, lengths, row_starts, result.values, result.indices)
+    return result
+
+
+def topk_indices(
+    scores: Array,
+    k: int,
+    *,
+    lengths: Array | None = None,
+    row_starts: Array | None = None,
+    largest: bool = True,
+    order: str = "any",
+    backend: str = "auto",
+    out: Array | None = None,
+) -> Array:
+    """The positions of the ``k`` largest scores of every row: :func:`topk` without the values.
+
+    Arguments, order, errors and streams are those of :func:`topk`.
+
+    Args:
+        out: optional int32 array of the result's shape, on the scores' device.
+
+    Returns:
+        int32 ``(rows, k)`` (``(k,)`` for 1-D scores), relative to each row's start, all distinct;
+        -1 in the slots past ``min(length, k)``. ``out`` itself if it was given. Not differentiable.
+
+    Example:
+        >>> import numpy as np
+        >>> import tl_topk
+        >>> scores = np.array([0.5, 2.0, 1.0, 2.0], np.float32)
+        >>> tl_topk.topk_indices(scores, 3, order="index").tolist()
+        [1, 2, 3]
+    """
+    if out.__class__ is scores.__class__ is arrays.Tensor and k.__class__ is int:
+        try:
+            plan = _find_plan(
+                (scores.shape, scores.dtype, scores.get_device(), k, largest, order, backend, False)
+            )
+            if plan is not None and plan.is_bare and not arrays.is_tracing():
+                plan.recent = True
+                plan.run(scores, out, None, lengths, row_starts)
+                return out
+        except NOT_PASSED:
+            pass
+    options = Options(checked_k(k), largest, order, backend, False)
+    return select(options, scores, lengths, row_starts, None, out)[1]
+
+
+def _pair(out: object) -> TopK:
+    # By type: a tensor of two rows would unpack as well.
+    if not isinstance(out, (tuple, list)):
+        raise TypeError(f"out: expected a pair (values, indices), got {type(out).__name__}")
+    if len(out) != 2 or out[0] is None or out[1] is None:
+        kinds = ", ".join(type(array).__name__ for array in out)
+        raise TypeError(f"out: expected a pair (values, indices), got ({kinds})")
+    return TopK(*out)

@@ -1,0 +1,27 @@
+"""What the backends of the native library share: the plan object knows its backend by device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tl_topk._ffi import TopKPlan
+
+if TYPE_CHECKING:
+    from tl_topk.problem import Problem
+
+_ALL_THREADS = 0
+
+
+def native_plan(problem: Problem) -> TopKPlan:
+    return TopKPlan(
+        problem.rows,
+        problem.width,
+        problem.k,
+        problem.dtype,
+        problem.order,
+        problem.largest,
+        problem.values,
+        problem.device_type,
+        problem.device_id,
+        _ALL_THREADS,
+    )

@@ -1,0 +1,60 @@
+"""The command line: ``tl-topk`` and ``python -m tl_topk``.
+
+Exit codes: 0 done, 1 a wrong answer was found, 2 the command cannot be carried out (one line on
+stderr says why), 130 interrupted, 143 terminated.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+import click
+
+import tl_topk
+from tl_topk.cli.check import check
+from tl_topk.cli.demo import demo
+from tl_topk.cli.info import info
+from tl_topk.cli.select import select
+
+__all__ = ["cli", "main"]
+
+_FAILED, _INTERRUPTED, _TERMINATED, _PIPE_CLOSED = 2, 130, 143, 141
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(tl_topk.__version__, prog_name="tl-topk")
+def cli() -> None:
+    """Exact top-k of long rows."""
+
+
+for _command in (demo, info, select, check):
+    cli.add_command(_command)
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Runs the command line and exits."""
+    # An exception unwinds, so that temporary files go; the default action would leave them.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))
+    try:
+        code = cli.main(arguments, prog_name="tl-topk", standalone_mode=False)
+        sys.stdout.flush()
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(_INTERRUPTED)
+    except BrokenPipeError:
+        # Whoever read the output is gone: nobody is to be told, and not by the interpreter's exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(_PIPE_CLOSED)
+    except click.ClickException as error:
+        _fail(error.format_message())
+    except (ValueError, TypeError, RuntimeError, ImportError, MemoryError, OSError) as error:
+        _fail(str(error) or type(error).__name__)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(message: str) -> NoReturn:
+    print(f"tl-topk: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(_FAILED)

@@ -1,0 +1,75 @@
+"""One place decides which backend runs, and says why.
+
+A *policy* is a pure function from a :class:`Problem` to a :class:`Decision`. It is asked once per
+problem, when the plan is made; a cached call never consults it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from tl_topk.backends import BACKENDS
+from tl_topk.problem import Problem, one_of
+
+__all__ = ["Decision", "Policy", "decide", "fixed", "rule"]
+
+AUTO = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The backend that serves a problem, and why, in one sentence."""
+
+    backend: str
+    reason: str
+
+
+Policy: TypeAlias = Callable[[Problem], Decision]
+
+
+def rule(problem: Problem) -> Decision:
+    """The default policy: scores that lie ready are selected where they lie."""
+    candidates = [b for b in BACKENDS.values() if b.device_type == problem.device_type]
+    if not candidates:
+        kinds = tuple(dict.fromkeys(b.device_type for b in BACKENDS.values()))
+        raise ValueError(f"scores: expected on {one_of(kinds)}, got on {problem.device!r}")
+    failures = []
+    for backend in candidates:
+        missing = backend.unavailable()
+        if missing is None:
+            return Decision(backend.name, f"the scores lie ready on {problem.device}")
+        failures.append(f"{backend.name}: {missing}")
+    raise RuntimeError(f"scores: no backend can serve {problem.device!r}: {'; '.join(failures)}")
+
+
+def fixed(name: str) -> Policy:
+    """The policy that always picks backend ``name``, and refuses what it cannot serve."""
+    if not isinstance(name, str) or name not in BACKENDS:
+        raise ValueError(f"backend: expected {one_of((AUTO, *BACKENDS))}, got {name!r}")
+    backend = BACKENDS[name]
+
+    def policy(problem: Problem) -> Decision:
+        missing = backend.unavailable()
+        if missing is not None:
+            raise ValueError(f"backend: {name!r} cannot run here: {missing}")
+        if backend.device_type != problem.device_type:
+            able = [b.name for b in BACKENDS.values() if b.device_type == problem.device_type]
+            raise ValueError(
+                f"backend: expected {one_of((AUTO, *able))} for scores on {problem.device!r},"
+                f" got {name!r}, which needs them on {backend.device_type!r}"
+            )
+        return Decision(name, f"backend={name!r} was asked for")
+
+    return policy
+
+
+def decide(problem: Problem, backend: str = AUTO) -> Decision:
+    """Which backend serves ``problem``: the one named, or with ``"auto"`` the policy's choice.
+
+    Raises ValueError when ``backend`` is unknown or cannot serve the problem, and RuntimeError when
+    nothing on this machine can.
+    """
+    policy = rule if backend == AUTO else fixed(backend)
+    return policy(problem)

@@ -1,0 +1,106 @@
+"""Plans are made once per problem and kept: the functional API's hot path is one dict lookup.
+
+The cache holds no device memory of its own. Workspaces belong to the array library (one per device
+and stream, see :mod:`tl_topk.torch_arrays`), so dropping a plan frees nothing that work in flight
+or a captured graph still uses.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from tl_topk.backends import BACKENDS
+from tl_topk.dispatch import Decision, decide
+
+if TYPE_CHECKING:
+    from tl_topk._ffi import TopKPlan
+    from tl_topk.problem import Problem
+
+__all__ = ["PLANS", "CachedPlan", "ClockCache", "clear_plan_cache", "make_plan"]
+
+
+class _Entry(Protocol):
+    recent: bool
+
+
+E = TypeVar("E", bound=_Entry)
+
+
+class ClockCache(Generic[E]):
+    """A bounded mapping that forgets roughly the least recently used entry ("second chance").
+
+    A hit takes no lock and moves nothing: the caller sets ``entry.recent``, one attribute store.
+    An eviction passes over entries hit since the last one. A true LRU would pay a lock and a move
+    on every call to decide a little better on the rare miss.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self._entries: dict[Hashable, E] = {}
+        self._lock = threading.Lock()
+        #: ``find(key) -> entry or None``; the bound method itself, to save a Python call.
+        self.find: Callable[[Hashable], E | None] = self._entries.get
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, key: Hashable, entry: E) -> E:
+        """Keeps ``entry``, unless another thread was first: then returns that thread's."""
+        with self._lock:
+            kept = self._entries.setdefault(key, entry)
+            while len(self._entries) > self.capacity:
+                self._evict_one()
+        return kept
+
+    def replace(self, key: Hashable, entry: E) -> E:
+        """Keeps ``entry`` in the place of whatever was there."""
+        with self._lock:
+            self._entries.pop(key, None)
+        return self.add(key, entry)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._entries.clear()
+
+    def _evict_one(self) -> None:
+        while True:
+            oldest = next(iter(self._entries))
+            entry = self._entries.pop(oldest)
+            if not entry.recent:
+                return
+            entry.recent = False
+            self._entries[oldest] = entry
+
+
+@dataclass(slots=True)
+class CachedPlan:
+    """A plan with what the hot path reads of it, so that it reads no native field."""
+
+    plan: TopKPlan
+    decision: Decision
+    run: Callable[..., None]
+    is_bare: bool  # needs no workspace
+    recent: bool = True
+
+
+def make_plan(problem: Problem, backend: str) -> CachedPlan:
+    """Asks the dispatcher, then the backend it names."""
+    decision = decide(problem, backend)
+    plan: Any = BACKENDS[decision.backend].plan(problem)
+    return CachedPlan(plan, decision, plan.run, is_bare=plan.workspace_bytes == 0)
+
+
+#: Enough for every (rows, width, k) that an engine cycles through; a plan is under a kilobyte.
+PLANS: ClockCache[CachedPlan] = ClockCache(capacity=512)
+
+
+def clear_plan_cache() -> None:
+    """Forgets every cached plan, of all threads.
+
+    Never needed for correctness. Safe while launches are queued and while captured graphs are
+    replayed: no device memory is freed that they use.
+    """
+    PLANS.clear()

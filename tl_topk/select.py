@@ -1,0 +1,136 @@
+"""The general path behind the public functions: whose arrays, which plan, run it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import NamedTuple
+
+from tl_topk import arrays
+from tl_topk.arrays import LIBRARIES, Array, ArrayLibrary, find_library
+from tl_topk.plans import PLANS, CachedPlan, make_plan
+from tl_topk.problem import Problem
+
+__all__ = ["NOT_PASSED", "Options", "planned", "select", "select_eagerly"]
+
+#: What a call raises when an argument is of a kind that cannot be passed to native code at all.
+NOT_PASSED = (TypeError, BufferError)
+
+
+class Options(NamedTuple):
+    """What a call asks for besides its arrays."""
+
+    k: int
+    largest: bool
+    order: str
+    backend: str
+    with_values: bool
+
+
+def select(
+    options: Options,
+    scores: Array,
+    lengths: Array | None,
+    row_starts: Array | None,
+    values: Array | None,
+    indices: Array | None,
+) -> tuple[Array, Array]:
+    """(values, indices), filled or, where ``indices`` is None, allocated.
+
+    What needs torch's dispatcher (compilation, autograd, tensor subclasses) goes through the
+    registered operator, which ends in :func:`select_eagerly` too.
+    """
+    library = LIBRARIES.get(scores.__class__) or find_library(scores)
+    for name, array in (("out values", values), ("out indices", indices)):
+        if array is not None:
+            arrays.check_output(name, array, like=scores)
+    if library is None or arrays.is_tracing() or library.needs_operator(scores, options):
+        from tl_topk import torch_op
+
+        return torch_op.select(options, scores, lengths, row_starts, values, indices)
+    return select_eagerly(library, options, scores, lengths, row_starts, values, indices)
+
+
+def select_eagerly(
+    library: ArrayLibrary,
+    options: Options,
+    scores: Array,
+    lengths: Array | None,
+    row_starts: Array | None,
+    values: Array | None,
+    indices: Array | None,
+) -> tuple[Array, Array]:
+    """:func:`select` for arrays that the native library can read as they are."""
+    try:
+        plan = PLANS.find(_key(library, options, scores)) or _plan(library, options, scores)
+        plan.recent = True
+        if indices is None:
+            shape = (*scores.shape[:-1], options.k)
+            indices = library.empty_indices(scores, shape)
+            if options.with_values:
+                values = library.empty_values(scores, shape)
+        if plan.is_bare:
+            plan.run(scores, indices, values, lengths, row_starts)
+        else:
+            workspace = library.workspace(scores, plan.plan.workspace_bytes)
+            plan.run(scores, indices, values, lengths, row_starts, workspace)
+        return values, indices
+    except NOT_PASSED as error:
+        inputs = _passable(error, library, options, scores, lengths, row_starts)
+    return select_eagerly(library, options, *inputs, values, indices)
+
+
+def _key(library: ArrayLibrary, options: Options, scores: Array) -> tuple[Hashable, ...]:
+    # The fast lane in api.py builds the same tuple.
+    return (scores.shape, scores.dtype, library.device_key(scores), *options)
+
+
+def _plan(library: ArrayLibrary, options: Options, scores: Array) -> CachedPlan:
+    """The plan of a problem met for the first time (or again, after the cache forgot it)."""
+    shape = tuple(scores.shape)
+    if len(shape) not in (1, 2):
+        raise ValueError(f"scores: expected shape (length,) or (rows, length), got {shape}")
+    device_type, device_id = library.device(scores)
+    problem = Problem(
+        rows=shape[0] if len(shape) == 2 else 1,
+        width=shape[-1],
+        k=options.k,
+        dtype=library.dtype_name(scores),
+        order=options.order,
+        largest=options.largest,
+        values=options.with_values,
+        device_type=device_type,
+        device_id=device_id,
+    )
+    return PLANS.add(_key(library, options, scores), make_plan(problem, options.backend))
+
+
+def planned(scores: Array, k: int, backend: str = "auto") -> CachedPlan:
+    """The plan behind ``topk(scores, k, backend=backend)``: what decided, and why."""
+    library = LIBRARIES.get(scores.__class__) or find_library(scores)
+    if library is None:
+        raise TypeError(f"scores: expected a plain array, got {type(scores).__name__}")
+    return _plan(library, Options(k, True, "any", backend, True), scores)
+
+
+def _passable(
+    error: TypeError | BufferError,
+    library: ArrayLibrary,
+    options: Options,
+    scores: Array,
+    lengths: Array | None,
+    row_starts: Array | None,
+) -> tuple[Array, Array | None, Array | None]:
+    """After ``error``, the inputs in a form that can be passed, or an error that says what is wrong.
+
+    DLPack refuses read-only NumPy arrays, which are fine as inputs, and its own complaints name
+    neither the argument nor what is allowed. (Outputs were looked at before.)
+    """
+    _plan(library, options, scores)
+    given = (scores, lengths, row_starts)
+    for name, array in zip(("scores", "lengths", "row_starts"), given, strict=True):
+        if array is not None:
+            arrays.check_kind(name, array)
+    readable = tuple(None if array is None else arrays.readable(array) for array in given)
+    if all(new is old for new, old in zip(readable, given, strict=True)):
+        raise error
+    return readable[0], readable[1], readable[2]

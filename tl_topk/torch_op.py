@@ -1,0 +1,132 @@
+"""The same calls as registered torch operators, for what needs torch's dispatcher.
+
+torch.compile sees one node with known shapes instead of a graph break; autograd gets a backward;
+tensor subclasses get their own dispatch. An eager call on plain tensors never comes here: the
+operator boundary costs more than the call.
+
+Registered through ``torch.library.Library``: ``torch.library.custom_op`` costs four times as much
+per call.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tl_topk.select import Options, select_eagerly
+from tl_topk.torch_arrays import TORCH
+
+__all__ = ["select"]
+
+_INPUTS = (
+    "Tensor scores, SymInt k, Tensor? lengths, Tensor? row_starts, bool largest, str order,"
+    " str backend"
+)
+# Must stay alive: dropping it unregisters. (Any: its methods are not typed.)
+_LIBRARY: Any = torch.library.Library("tl_topk", "DEF")  # type: ignore[no-untyped-call]
+
+Maybe = torch.Tensor | None
+
+
+def select(
+    options: Options,
+    scores: torch.Tensor,
+    lengths: Maybe,
+    row_starts: Maybe,
+    values: Maybe,
+    indices: Maybe,
+) -> tuple[Any, Any]:
+    """:func:`tl_topk.select.routed` as one operator call."""
+    k, largest, order, backend, with_values = options
+    inputs = (scores, k, lengths, row_starts, largest, order, backend)
+    operators = torch.ops.tl_topk
+    if indices is None:
+        if with_values:
+            values, indices = operators.topk(*inputs)
+            return values, indices
+        return None, operators.topk_indices(*inputs)
+    if with_values:
+        if scores.requires_grad and torch.is_grad_enabled():
+            raise ValueError(
+                "out: expected None when scores requires grad, as filling it is not differentiable:"
+                " call without out, or under torch.no_grad()"
+            )
+        operators.topk_out(*inputs, values, indices)
+    else:
+        operators.topk_indices_out(*inputs, indices)
+    return values, indices
+
+
+def _fill(inputs: tuple[Any, ...], values: Maybe, indices: torch.Tensor) -> None:
+    scores, k, lengths, row_starts, largest, order, backend = inputs
+    options = Options(k, largest, order, backend, values is not None)
+    select_eagerly(TORCH, options, scores, lengths, row_starts, values, indices)
+
+
+def _topk(*inputs: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    values, indices = _topk_fake(*inputs)
+    _fill(inputs, values, indices)
+    return values, indices
+
+
+def _topk_indices(*inputs: Any) -> torch.Tensor:
+    indices = _topk_indices_fake(*inputs)
+    _fill(inputs, None, indices)
+    return indices
+
+
+def _topk_out(*inputs_values_indices: Any) -> None:
+    *inputs, values, indices = inputs_values_indices
+    _fill(tuple(inputs), values, indices)
+
+
+def _topk_indices_out(*inputs_indices: Any) -> None:
+    *inputs, indices = inputs_indices
+    _fill(tuple(inputs), None, indices)
+
+
+def _topk_fake(scores: torch.Tensor, k: int, *_: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    return scores.new_empty((*scores.shape[:-1], k)), _topk_indices_fake(scores, k)
+
+
+def _topk_indices_fake(scores: torch.Tensor, k: int, *_: Any) -> torch.Tensor:
+    return scores.new_empty((*scores.shape[:-1], k), dtype=torch.int32)
+
+
+def _nothing(*_inputs: Any) -> None:
+    """The fake of an operator that only fills its outputs."""
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
+    scores, _, _, row_starts = inputs[:4]
+    ctx.shape = scores.shape
+    ctx.save_for_backward(output[1], row_starts)
+
+
+def _backward(ctx: Any, grad_values: torch.Tensor, _grad_indices: None) -> tuple[Any, ...]:
+    """Each value's gradient goes to the score it was copied from; padding has none."""
+    indices, row_starts = ctx.saved_tensors
+    position = indices.long()
+    if row_starts is not None:
+        start = row_starts.long().clamp(min=0)
+        position = position + (start if indices.dim() == 1 else start.unsqueeze(1))
+    position = torch.where(indices < 0, 0, position)
+    grad_values = torch.where(indices < 0, 0, grad_values)
+    grad = grad_values.new_zeros(ctx.shape).scatter_add(-1, position, grad_values)
+    return (grad, *[None] * 6)
+
+
+for _name, _outputs, _implementation, _fake in (
+    ("topk", ") -> (Tensor values, Tensor indices)", _topk, _topk_fake),
+    ("topk_indices", ") -> Tensor indices", _topk_indices, _topk_indices_fake),
+    ("topk_out", ", Tensor(a!) values, Tensor(b!) indices) -> ()", _topk_out, _nothing),
+    ("topk_indices_out", ", Tensor(a!) indices) -> ()", _topk_indices_out, _nothing),
+):
+    _LIBRARY.define(f"{_name}({_INPUTS}{_outputs}")
+    _LIBRARY.impl(_name, _implementation, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"tl_topk::{_name}", _fake, lib=_LIBRARY)
+
+torch.library.register_autograd(
+    "tl_topk::topk", _backward, setup_context=_setup_context, lib=_LIBRARY
+)
