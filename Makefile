@@ -1,0 +1,47 @@
+# make demo | test | lint | clean. Everything is installed into .venv, which reruns keep.
+#   PYTHON=python3.12   which Python makes .venv (3.10 or newer)
+#   TL_TOPK_CUDA=AUTO   build the CUDA kernels: AUTO (if nvcc is found), ON or OFF
+#   TL_TOPK_CUDA_ARCHS  for which GPUs; here only for this machine's, or 90a where there is none
+PYTHON ?= python3
+BIN := .venv/bin
+
+export TL_TOPK_CUDA ?= AUTO
+TL_TOPK_CUDA_ARCHS ?= $(or $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader \
+  2>/dev/null | sed -n 's/^8\..*/80/p; s/^9\..*/90a/p; s/^10\..*/100f/p; s/^12\..*/120f/p' \
+  | sort -u | paste -sd ';'),90a)
+export TL_TOPK_CUDA_ARCHS
+
+NATIVE := $(shell find csrc python_bindings tests/native tests/ffi_cpp -type f \
+  \( -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' \))
+
+.PHONY: demo test lint clean
+
+demo: .venv/package
+	$(BIN)/tl-topk demo
+
+test: lint
+	$(BIN)/python -m pytest -q
+
+lint: .venv/package
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run -Werror $(NATIVE)
+
+clean:
+	rm -rf .venv build
+
+# The package, editable: changed Python needs no reinstall, changed C++ recompiles what changed.
+.venv/package: .venv/tools CMakeLists.txt $(filter csrc/% python_bindings/%,$(NATIVE))
+	$(BIN)/pip install --quiet --no-build-isolation -e '.[test,lint]'
+	touch $@
+
+.venv/tools: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	  { echo 'tl_topk needs Python 3.10 or newer: make PYTHON=python3.12 ...'; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	  { echo '$(PYTHON) cannot make virtual environments: apt install python3-venv'; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet torch==2.13.0 \
+	  scikit-build-core apache-tvm-ffi==0.1.12 cmake ninja  # as [build-system] in pyproject.toml
+	touch $@

@@ -1,0 +1,36 @@
+// Device memory and the current device, for the owner of a plan; free of CUDA headers as launch.h.
+// memory.cu implements it; memory_stub.cc stands in where there is no CUDA compiler.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+namespace tl_topk {
+
+// Makes a device current while it lives, then restores the one before.
+class DeviceGuard {
+ public:
+  explicit DeviceGuard(int device);
+  ~DeviceGuard();
+  DeviceGuard(const DeviceGuard&) = delete;
+  DeviceGuard& operator=(const DeviceGuard&) = delete;
+
+ private:
+  int previous_;
+};
+
+// Zeroed memory of the current device.
+struct FreeDeviceMemory {
+  void operator()(void* memory) const;
+  bool in_stream_order = false;
+  void* stream = nullptr;
+};
+using DeviceMemory = std::unique_ptr<void, FreeDeviceMemory>;
+
+// For many launches: waits until the zeros are there, so any stream may use it.
+DeviceMemory allocate_zeroed(int64_t bytes);
+
+// For one launch: allocated, zeroed and freed in stream order, so it may be captured in a graph.
+DeviceMemory allocate_zeroed_on(void* stream, int64_t bytes);
+
+}  // namespace tl_topk

@@ -1,0 +1,228 @@
+#include "plan.h"
+
+#include <tvm/ffi/error.h>
+#include <tvm/ffi/extra/c_env_api.h>
+#include <tvm/ffi/reflection/registry.h>
+
+#include <optional>
+#include <sstream>
+#include <utility>
+
+#include "checks.h"
+#include "cpu/topk_cpu.h"
+#include "cuda/launch.h"
+#include "errors.h"
+#include "parse.h"
+
+namespace tl_topk {
+namespace {
+
+namespace ffi = tvm::ffi;
+
+constexpr int64_t kWorkspaceAlignment = 16;
+constexpr int64_t kMaxThreads = 1024;
+
+DLDevice parse_device(const ffi::String& type, int64_t id, int64_t threads) {
+  const bool cpu = type == "cpu";
+  if (!cpu && type != "cuda") {
+    TVM_FFI_THROW(ValueError) << "device_type: expected \"cpu\" or \"cuda\", got \"" << type << '"';
+  }
+  if (cpu && id != 0) TVM_FFI_THROW(ValueError) << "device_id: expected 0 for the CPU, got " << id;
+  const int64_t most = cpu ? kMaxThreads : 0;
+  if (threads < 0 || threads > most) {
+    TVM_FFI_THROW(ValueError) << "threads: expected 0 to " << most << " for " << type << ", got "
+                              << threads;
+  }
+  return {cpu ? kDLCPU : kDLCUDA, static_cast<int32_t>(id)};
+}
+
+// Held while a launch uses the plan's own workspace.
+class ExclusiveUse {
+ public:
+  explicit ExclusiveUse(std::atomic_flag& in_use) : in_use_(in_use) {
+    if (in_use_.test_and_set(std::memory_order_acquire)) {
+      TVM_FFI_THROW(RuntimeError)
+          << "this TopKPlan is being run by another thread, and its own workspace serves one at a "
+             "time: pass a workspace for each thread, or make a plan for each";
+    }
+  }
+  ~ExclusiveUse() { in_use_.clear(std::memory_order_release); }
+  ExclusiveUse(const ExclusiveUse&) = delete;
+  ExclusiveUse& operator=(const ExclusiveUse&) = delete;
+
+ private:
+  std::atomic_flag& in_use_;
+};
+
+std::string cpu_reason(int64_t threads) {
+  std::ostringstream text;
+  text << "native code with " << cpu_simd_name() << " instructions on ";
+  if (threads == 0) {
+    text << "all cores";
+  } else {
+    text << "at most " << threads << (threads == 1 ? " thread" : " threads");
+  }
+  return text.str();
+}
+
+}  // namespace
+
+TopKPlanObj::TopKPlanObj(int64_t rows, int64_t width, int64_t k, ffi::String dtype,
+                         ffi::String order, bool largest, bool values, ffi::String device_type,
+                         int64_t device_id, int64_t threads)
+    : rows(rows),
+      width(width),
+      k(k),
+      dtype(std::move(dtype)),
+      order(std::move(order)),
+      largest(largest),
+      values(values),
+      device_type(std::move(device_type)),
+      device_id(device_id),
+      threads(threads),
+      problem_(parse_problem(rows, width, k, this->dtype, this->order, largest, values)),
+      device_(parse_device(this->device_type, device_id, threads)) {
+  if (device_.device_type == kDLCPU) {
+    backend = "cpu";
+    reason = cpu_reason(threads);
+  } else {
+    const DeviceFacts& facts = device_facts(device_id);
+    with_ffi_errors([&] {
+      launch_ = choose_launch(problem_, facts);
+      if (launch_.workspace_bytes == 0) return;
+      const DeviceGuard guard(device_.device_id);
+      own_workspace_ = allocate_zeroed(launch_.workspace_bytes);
+    });
+    backend = "dsmem";
+    reason = launch_.reason;
+    config = LaunchConfigRef(launch_);
+  }
+  workspace_bytes = launch_.workspace_bytes;
+}
+
+void TopKPlanObj::run(DLTensor* scores, DLTensor* indices, OptionalTensor values,
+                      OptionalTensor lengths, OptionalTensor row_starts,
+                      OptionalTensor workspace) {
+  const TopKArgs args = checked(scores, indices, values, lengths, row_starts);
+  if (workspace.has_value()) {
+    const TensorArg given("workspace", *workspace);
+    given.on(device_).of(kUInt8).at_least(workspace_bytes, kWorkspaceAlignment);
+    for (const TensorArg& output : {TensorArg("out indices", indices)}) output.apart_from(given);
+    launch(args, given.data());
+  } else if (workspace_bytes > 0) {
+    const ExclusiveUse use(own_workspace_in_use_);
+    launch(args, own_workspace_.get());
+  } else {
+    launch(args, nullptr);
+  }
+}
+
+void TopKPlanObj::run_stateless(DLTensor* scores, DLTensor* indices, OptionalTensor values,
+                                OptionalTensor lengths, OptionalTensor row_starts) const {
+  const TopKArgs args = checked(scores, indices, values, lengths, row_starts);
+  if (workspace_bytes == 0) return launch(args, nullptr);
+  with_ffi_errors([&] {
+    const DeviceGuard guard(device_.device_id);
+    void* stream = TVMFFIEnvGetStream(kDLCUDA, device_.device_id);
+    const DeviceMemory workspace = allocate_zeroed_on(stream, workspace_bytes);
+    launch(args, workspace.get());
+  });
+}
+
+TopKArgs TopKPlanObj::checked(DLTensor* scores, DLTensor* indices, OptionalTensor values,
+                              OptionalTensor lengths, OptionalTensor row_starts) const {
+  const DLDataType element = dl_dtype(problem_.dtype);
+  const int ndim = scores->ndim == 1 && rows == 1 ? 1 : 2;
+
+  const TensorArg in("scores", scores);
+  in.on(device_).of(element).shaped(ndim, rows, width);
+
+  const TensorArg out("out indices", indices);
+  out.on(device_).of(kInt32).shaped(ndim, rows, k).rows_apart().apart_from(in);
+
+  TopKArgs args;
+  args.problem = problem_;
+  args.scores = in.data();
+  args.scores_stride = in.row_stride();
+  args.indices = static_cast<int32_t*>(out.data());
+  args.indices_stride = out.row_stride();
+
+  if (values.has_value() != problem_.values) {
+    TVM_FFI_THROW(ValueError) << "out values: expected "
+                              << (problem_.values ? "a tensor, as the plan was made with values"
+                                                  : "None, as the plan was made without values")
+                              << ", got " << (problem_.values ? "None" : "a tensor");
+  }
+  if (values.has_value()) {
+    const TensorArg out_values("out values", *values);
+    out_values.on(device_).of(element).shaped(ndim, rows, k).rows_apart();
+    out_values.apart_from(in).apart_from(out);
+    args.values = out_values.data();
+    args.values_stride = out_values.row_stride();
+  }
+  const auto bounds = [&](const char* name, const OptionalTensor& given) -> IntVector {
+    if (!given.has_value()) return {};
+    const TensorArg vector(name, *given);
+    vector.on(device_).of_int32_or_int64().shaped(1, 1, rows);
+    out.apart_from(vector);
+    if (values.has_value()) TensorArg("out values", *values).apart_from(vector);
+    return {vector.data(), vector.is_int64()};
+  };
+  args.lengths = bounds("lengths", lengths);
+  args.row_starts = bounds("row_starts", row_starts);
+  return args;
+}
+
+void TopKPlanObj::launch(const TopKArgs& args, void* workspace) const {
+  with_ffi_errors([&] {
+    if (device_.device_type == kDLCPU) {
+      return topk_cpu(args, static_cast<int>(threads));
+    }
+    const DeviceGuard guard(device_.device_id);
+    topk_cuda(args, launch_, workspace, TVMFFIEnvGetStream(kDLCUDA, device_.device_id));
+  });
+}
+
+ffi::String TopKPlanObj::explain() const {
+  std::ostringstream text;
+  text << "TopKPlan: the " << k << (largest ? " largest" : " smallest") << " of " << rows
+       << (rows == 1 ? " row" : " rows") << " of " << width << ' ' << dtype << ", indices"
+       << (values ? " and values" : " only") << " in " << order << " order, on " << device_type;
+  if (device_.device_type == kDLCUDA) text << ':' << device_id;
+  text << "; backend " << backend << ": " << reason;
+  if (config.has_value()) {
+    text << " (" << launch_.grid_blocks << " blocks of " << launch_.threads << " threads, "
+         << launch_.shared_bytes << " bytes of shared memory each, workspace "
+         << launch_.workspace_bytes << " bytes)";
+  }
+  return text.str();
+}
+
+void TopKPlanObj::reflect() {
+  namespace refl = ffi::reflection;
+  using Self = TopKPlanObj;
+  refl::ObjectDef<Self>()
+      .def(refl::init<int64_t, int64_t, int64_t, ffi::String, ffi::String, bool, bool, ffi::String,
+                      int64_t, int64_t>())
+      .def_ro("rows", &Self::rows)
+      .def_ro("width", &Self::width, "elements a row can hold")
+      .def_ro("k", &Self::k)
+      .def_ro("dtype", &Self::dtype, "float32, float16 or bfloat16")
+      .def_ro("order", &Self::order, "any, index or value")
+      .def_ro("largest", &Self::largest)
+      .def_ro("values", &Self::values, "are values returned as well as indices?")
+      .def_ro("device_type", &Self::device_type, "cpu or cuda")
+      .def_ro("device_id", &Self::device_id)
+      .def_ro("threads", &Self::threads, "on the CPU; 0: all")
+      .def_ro("backend", &Self::backend, refl::init(false), "cpu or dsmem")
+      .def_ro("config", &Self::config, refl::init(false), "None on the CPU")
+      .def_ro("reason", &Self::reason, refl::init(false), "one sentence")
+      .def_ro("workspace_bytes", &Self::workspace_bytes, refl::init(false))
+      .def("run", &Self::run)
+      .def("explain", &Self::explain);
+  refl::TypeAttrDef<Self>().def(
+      refl::type_attr::kRepr,
+      [](const Self* self, const ffi::Function&) { return self->explain(); });
+}
+
+}  // namespace tl_topk

@@ -1,0 +1,71 @@
+// Everything about one problem that can be settled before the scores are known.
+#pragma once
+
+#include <tvm/ffi/container/tensor.h>
+#include <tvm/ffi/object.h>
+#include <tvm/ffi/optional.h>
+#include <tvm/ffi/string.h>
+
+#include <atomic>
+
+#include "config.h"
+#include "cuda/memory.h"
+#include "launch_config.h"
+#include "problem.h"
+
+namespace tl_topk {
+
+using OptionalTensor = tvm::ffi::Optional<DLTensor*>;
+
+class TopKPlanObj : public tvm::ffi::Object {
+ public:
+  // The arguments of the constructor, so that a plan can be rebuilt from its fields.
+  int64_t rows, width, k;
+  tvm::ffi::String dtype, order;
+  bool largest, values;
+  tvm::ffi::String device_type;
+  int64_t device_id, threads;
+  // What follows from them.
+  tvm::ffi::String backend;
+  tvm::ffi::Optional<LaunchConfigRef> config;
+  tvm::ffi::String reason;
+  int64_t workspace_bytes;
+
+  TopKPlanObj(int64_t rows, int64_t width, int64_t k, tvm::ffi::String dtype,
+              tvm::ffi::String order, bool largest, bool values, tvm::ffi::String device_type,
+              int64_t device_id, int64_t threads);
+
+  // Checks every argument, then launches on the caller's current stream. Without a workspace the
+  // plan uses its own, which one launch at a time may do: a second host thread is refused.
+  void run(DLTensor* scores, DLTensor* indices, OptionalTensor values, OptionalTensor lengths,
+           OptionalTensor row_starts, OptionalTensor workspace);
+
+  // The same with memory for this one launch, taken from the stream: safe from any thread.
+  void run_stateless(DLTensor* scores, DLTensor* indices, OptionalTensor values,
+                     OptionalTensor lengths, OptionalTensor row_starts) const;
+
+  tvm::ffi::String explain() const;
+  static void reflect();
+
+  TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tl_topk.TopKPlan", TopKPlanObj, tvm::ffi::Object);
+
+ private:
+  TopKArgs checked(DLTensor* scores, DLTensor* indices, OptionalTensor values,
+                   OptionalTensor lengths, OptionalTensor row_starts) const;
+  void launch(const TopKArgs& args, void* workspace) const;
+
+  Problem problem_;
+  DLDevice device_;
+  LaunchConfig launch_;
+  DeviceMemory own_workspace_;
+  std::atomic_flag own_workspace_in_use_ = ATOMIC_FLAG_INIT;
+};
+
+class TopKPlan : public tvm::ffi::ObjectRef {
+ public:
+  explicit TopKPlan(tvm::ffi::ObjectPtr<TopKPlanObj> object)
+      : tvm::ffi::ObjectRef(std::move(object)) {}
+  TVM_FFI_DEFINE_OBJECT_REF_METHODS_NOTNULLABLE(TopKPlan, tvm::ffi::ObjectRef, TopKPlanObj);
+};
+
+}  // namespace tl_topk

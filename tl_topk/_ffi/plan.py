@@ -1,0 +1,119 @@
+"""The plan object."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm_ffi import register_object
+
+from tl_topk._ffi.exports import TopKPlanFields
+
+__all__ = ["TopKPlan"]
+
+
+@register_object("tl_topk.TopKPlan")
+class TopKPlan(TopKPlanFields):
+    """Everything about one problem that can be settled before the scores are known.
+
+    :meth:`run` then only checks and launches. A plan pickles and copies (a copy has a workspace of
+    its own), is rebuilt by passing its fields of the same names, and its repr explains it.
+
+    A plan may be run from several threads at once as long as each passes a workspace or the plan
+    needs none (``workspace_bytes == 0``, always so on the CPU). Its own workspace serves one launch
+    at a time: a second thread is refused with RuntimeError, and launches must follow one another
+    on one stream or be ordered by events.
+
+    Args:
+        rows: rows of the scores; 1 also admits 1-D scores.
+        width: elements a row can hold; lengths may make it shorter.
+        k: how many to select, of each row.
+        dtype: ``"float32"``, ``"float16"`` or ``"bfloat16"``.
+        order: of the slots, ``"any"``, ``"index"`` or ``"value"``.
+        largest: False selects the smallest.
+        values: whether values are returned as well as indices.
+        device_type: ``"cpu"`` or ``"cuda"``.
+        device_id: which GPU.
+        threads: the most the CPU backend may use; 0 means all cores.
+
+    Attributes:
+        backend: ``"cpu"`` or ``"dsmem"``.
+        config: the :class:`LaunchConfig`; None on the CPU.
+        reason: why so, in one sentence.
+        workspace_bytes: device memory that a launch needs besides its arguments.
+
+    Raises:
+        ValueError: an argument is not as described.
+        RuntimeError: there is no such GPU, or no kernels for it in this build.
+
+    Example:
+        >>> import numpy as np
+        >>> from tl_topk import TopKPlan
+        >>> plan = TopKPlan(rows=1, width=4, k=2, order="value", values=False)
+        >>> indices = np.empty(2, np.int32)
+        >>> plan.run(np.array([0.5, 2.0, 1.0, 2.0], np.float32), indices)
+        >>> indices.tolist()
+        [1, 3]
+    """
+
+    def __init__(
+        self,
+        rows: int,
+        width: int,
+        k: int,
+        dtype: str = "float32",
+        order: str = "any",
+        largest: bool = True,
+        values: bool = True,
+        device_type: str = "cpu",
+        device_id: int = 0,
+        threads: int = 0,
+    ) -> None:
+        self.__ffi_init__(
+            rows, width, k, dtype, order, largest, values, device_type, device_id, threads
+        )
+
+    def run(
+        self,
+        scores: Any,
+        indices: Any,
+        values: Any = None,
+        lengths: Any = None,
+        row_starts: Any = None,
+        workspace: Any = None,
+    ) -> None:
+        """Selects from ``scores`` into ``indices`` (and ``values``) on the current stream.
+
+        Args:
+            scores: ``(rows, width)``, or ``(width,)`` where rows is 1; unit stride in the last
+                dimension, any row stride.
+            indices: int32 ``(rows, k)`` or ``(k,)``, written.
+            values: the same in the scores' dtype, written; given exactly if the plan has values.
+            lengths: optional int32 or int64 ``(rows,)``: elements of each row that count.
+            row_starts: optional, as lengths: where each row starts.
+            workspace: optional uint8 ``(n,)``, n at least ``workspace_bytes``, aligned to 16 bytes
+                and zeroed once by the caller; every launch leaves it zeroed. Without it the plan
+                uses its own.
+
+        Raises:
+            TypeError, ValueError: an argument is not as described; nothing was launched.
+            RuntimeError: another thread is using the plan's own workspace.
+        """
+        _run(self, scores, indices, values, lengths, row_starts, workspace)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TopKPlan, (
+            self.rows,
+            self.width,
+            self.k,
+            self.dtype,
+            self.order,
+            self.largest,
+            self.values,
+            self.device_type,
+            self.device_id,
+            self.threads,
+        )
+
+
+#: The native method itself: one call less than the attribute that TVM FFI would have made of it.
+_run = next(m.func for m in TopKPlan.__tvm_ffi_type_info__.methods if m.name == "run")
