@@ -81,7 +81,7 @@ DeviceInfo device_info(int64_t device_id) {
 ffi::Array<ffi::String> architectures() {
   ffi::Array<ffi::String> names;
   std::istringstream stream(built_architectures());
-  for (std::string name; std::getline(stream, name, ';');) names.push_back(name);
+  for (std::string name; std::getline(stream, name, ',');) names.push_back(name);
   return names;
 }
 

@@ -12,7 +12,7 @@ namespace tl_topk {
 
 bool built_with_cuda();
 
-// The architectures in this library, such as "80;90a;100f;120f"; empty without CUDA.
+// The architectures in this library, such as "80,90a,100f,120f"; empty without CUDA.
 const char* built_architectures();
 
 // 0 where there is no driver or no GPU; never throws.
