@@ -1,10 +1,10 @@
 """The public functions.
 
-Each begins with a *fast lane* for its commonest call: a plain torch tensor, ``out`` given, a
-problem met before. It repeats in one frame what :func:`tl_topk.select.select` does in general,
-because on the machines that matter every Python call costs a tenth of the kernel. It decides
-nothing: whatever it does not recognise, or the native library refuses, goes the general way, which
-also finds the words for what is wrong.
+Each begins with a *fast lane* for its commonest call: a plain torch tensor and a problem met before.
+It repeats in one frame what :func:`tl_topk.select.select` does in general, because on the machines
+that matter every Python call costs a tenth of the kernel. It decides nothing: whatever it does not
+recognise, or the native library refuses, goes the general way, which also finds the words for what
+is wrong.
 """
 
 from __future__ import annotations
@@ -83,21 +83,28 @@ def topk(
         >>> indices.tolist(), values.tolist()
         ([[1, 3], [0, 1]], [[2.0, 2.0], [3.0, 0.0]])
     """
-    if out.__class__ is TopK and scores.__class__ is arrays.Tensor and k.__class__ is int:
-        values, indices = out
+    kind = arrays.Tensor
+    if (
+        scores.__class__ is kind
+        and k.__class__ is int
+        and (out is None or out.__class__ is TopK)
+        and not arrays.is_tracing()
+    ):
         try:
             plan = _find_plan(
                 (scores.shape, scores.dtype, scores.get_device(), k, largest, order, backend, True)
             )
-            if (
-                plan is not None
-                and plan.is_bare
-                and values.__class__ is indices.__class__ is arrays.Tensor
-                and not (scores.requires_grad or values.requires_grad or arrays.is_tracing())
-            ):
-                plan.recent = True
-                plan.run(scores, indices, values, lengths, row_starts)
-                return out
+            if plan is not None and plan.is_bare and not scores.requires_grad:
+                result = TopK(plan.empty_values(), plan.empty_indices()) if out is None else out
+                values, indices = result
+                if (
+                    values.__class__ is kind
+                    and indices.__class__ is kind
+                    and not values.requires_grad
+                ):
+                    plan.recent = True
+                    plan.run(scores, indices, values, lengths, row_starts, None)
+                    return result
         except NOT_PASSED:
             pass
     options = Options(checked_k(k), largest, order, backend, True)
@@ -137,15 +144,22 @@ def topk_indices(
         >>> tl_topk.topk_indices(scores, 3, order="index").tolist()
         [1, 2, 3]
     """
-    if out.__class__ is scores.__class__ is arrays.Tensor and k.__class__ is int:
+    kind = arrays.Tensor
+    if (
+        scores.__class__ is kind
+        and k.__class__ is int
+        and (out is None or out.__class__ is kind)
+        and not arrays.is_tracing()
+    ):
         try:
             plan = _find_plan(
                 (scores.shape, scores.dtype, scores.get_device(), k, largest, order, backend, False)
             )
-            if plan is not None and plan.is_bare and not arrays.is_tracing():
+            if plan is not None and plan.is_bare:
                 plan.recent = True
-                plan.run(scores, out, None, lengths, row_starts)
-                return out
+                indices = plan.empty_indices() if out is None else out
+                plan.run(scores, indices, None, lengths, row_starts, None)
+                return indices
         except NOT_PASSED:
             pass
     options = Options(checked_k(k), largest, order, backend, False)

@@ -7,7 +7,8 @@ seen (``tl_topk.torch_arrays``).
 from __future__ import annotations
 
 import sys
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
@@ -33,11 +34,10 @@ class ArrayLibrary(Protocol):
     def dtype_name(self, array: Array) -> str:
         """``"float32"``, ``"bfloat16"`` ...; a name outside the contract for any other dtype."""
 
-    def empty_indices(self, scores: Array, shape: tuple[int, ...]) -> Array:
-        """Uninitialised int32 on the scores' device."""
-
-    def empty_values(self, scores: Array, shape: tuple[int, ...]) -> Array:
-        """Uninitialised, in the scores' dtype and on their device."""
+    def allocator(
+        self, scores: Array, shape: tuple[int, ...], dtype: str | None = None
+    ) -> Callable[[], Array]:
+        """Makes uninitialised arrays on the scores' device, in their dtype if none is named."""
 
     def needs_operator(self, scores: Array, options: Options) -> bool:
         """Must the call go through torch's dispatcher, for the sake of gradients?"""
@@ -59,11 +59,10 @@ class NumpyArrays:
         dtype = array.dtype
         return str(dtype.name) if dtype.isnative else f"byte-swapped {dtype.name}"
 
-    def empty_indices(self, scores: Array, shape: tuple[int, ...]) -> Array:
-        return np.empty(shape, np.int32)
-
-    def empty_values(self, scores: Array, shape: tuple[int, ...]) -> Array:
-        return np.empty(shape, scores.dtype)
+    def allocator(
+        self, scores: Array, shape: tuple[int, ...], dtype: str | None = None
+    ) -> Callable[[], Array]:
+        return partial(np.empty, shape, dtype or scores.dtype)
 
     def needs_operator(self, scores: Array, options: Options) -> bool:
         return False
@@ -142,6 +141,16 @@ def check_kind(name: str, array: object) -> type:
         tensor: type = torch.Tensor
         return tensor
     raise TypeError(f"{name}: expected a torch tensor or a NumPy array, got {type(array).__name__}")
+
+
+def check_memory(name: str, array: Array) -> None:
+    """Raises unless ``array`` is an array with elements in memory."""
+    if check_kind(name, array) is np.ndarray:
+        return
+    try:
+        array.data_ptr()
+    except RuntimeError:  # sparse, or inside a transform of torch.func
+        raise TypeError(f"{name}: expected a tensor with memory of its own, got none") from None
 
 
 def check_output(name: str, array: Array, like: Array) -> None:

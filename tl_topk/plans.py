@@ -10,13 +10,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
+from tl_topk._ffi.plan import _run as native_run
 from tl_topk.backends import BACKENDS
 from tl_topk.dispatch import Decision, decide
 
 if TYPE_CHECKING:
     from tl_topk._ffi import TopKPlan
+    from tl_topk.arrays import Array, ArrayLibrary
     from tl_topk.problem import Problem
 
 __all__ = ["PLANS", "CachedPlan", "ClockCache", "clear_plan_cache", "make_plan"]
@@ -77,20 +80,31 @@ class ClockCache(Generic[E]):
 
 @dataclass(slots=True)
 class CachedPlan:
-    """A plan with what the hot path reads of it, so that it reads no native field."""
+    """A plan with what the hot path needs of it, so that it reads no native field."""
 
     plan: TopKPlan
     decision: Decision
+    #: ``run(scores, indices, values, lengths, row_starts, workspace)``: the native method, bound.
     run: Callable[..., None]
+    empty_indices: Callable[[], Array]
+    empty_values: Callable[[], Array]
     is_bare: bool  # needs no workspace
     recent: bool = True
 
 
-def make_plan(problem: Problem, backend: str) -> CachedPlan:
-    """Asks the dispatcher, then the backend it names."""
+def make_plan(problem: Problem, backend: str, library: ArrayLibrary, scores: Array) -> CachedPlan:
+    """Asks the dispatcher, then the backend it names; results will be like ``scores``."""
     decision = decide(problem, backend)
-    plan: Any = BACKENDS[decision.backend].plan(problem)
-    return CachedPlan(plan, decision, plan.run, is_bare=plan.workspace_bytes == 0)
+    plan = BACKENDS[decision.backend].plan(problem)
+    shape = (*scores.shape[:-1], problem.k)
+    return CachedPlan(
+        plan,
+        decision,
+        run=partial(native_run, plan),
+        empty_indices=library.allocator(scores, shape, "int32"),
+        empty_values=library.allocator(scores, shape),
+        is_bare=plan.workspace_bytes == 0,
+    )
 
 
 #: Enough for every (rows, width, k) that an engine cycles through; a plan is under a kilobyte.

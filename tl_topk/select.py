@@ -13,7 +13,8 @@ from tl_topk.problem import Problem
 __all__ = ["NOT_PASSED", "Options", "planned", "select", "select_eagerly"]
 
 #: What a call raises when an argument is of a kind that cannot be passed to native code at all.
-NOT_PASSED = (TypeError, BufferError)
+#: (RuntimeError: torch's, for tensors without memory of their own.)
+NOT_PASSED = (TypeError, BufferError, RuntimeError)
 
 
 class Options(NamedTuple):
@@ -64,15 +65,13 @@ def select_eagerly(
         plan = PLANS.find(_key(library, options, scores)) or _plan(library, options, scores)
         plan.recent = True
         if indices is None:
-            shape = (*scores.shape[:-1], options.k)
-            indices = library.empty_indices(scores, shape)
+            indices = plan.empty_indices()
             if options.with_values:
-                values = library.empty_values(scores, shape)
-        if plan.is_bare:
-            plan.run(scores, indices, values, lengths, row_starts)
-        else:
+                values = plan.empty_values()
+        workspace = None
+        if not plan.is_bare:
             workspace = library.workspace(scores, plan.plan.workspace_bytes)
-            plan.run(scores, indices, values, lengths, row_starts, workspace)
+        plan.run(scores, indices, values, lengths, row_starts, workspace)
         return values, indices
     except NOT_PASSED as error:
         inputs = _passable(error, library, options, scores, lengths, row_starts)
@@ -101,7 +100,9 @@ def _plan(library: ArrayLibrary, options: Options, scores: Array) -> CachedPlan:
         device_type=device_type,
         device_id=device_id,
     )
-    return PLANS.add(_key(library, options, scores), make_plan(problem, options.backend))
+    return PLANS.add(
+        _key(library, options, scores), make_plan(problem, options.backend, library, scores)
+    )
 
 
 def planned(scores: Array, k: int, backend: str = "auto") -> CachedPlan:
@@ -113,14 +114,14 @@ def planned(scores: Array, k: int, backend: str = "auto") -> CachedPlan:
 
 
 def _passable(
-    error: TypeError | BufferError,
+    error: Exception,
     library: ArrayLibrary,
     options: Options,
     scores: Array,
     lengths: Array | None,
     row_starts: Array | None,
 ) -> tuple[Array, Array | None, Array | None]:
-    """After ``error``, the inputs in a form that can be passed, or an error that says what is wrong.
+    """After ``error``: the inputs in a form that can be passed, or an error naming what is wrong.
 
     DLPack refuses read-only NumPy arrays, which are fine as inputs, and its own complaints name
     neither the argument nor what is allowed. (Outputs were looked at before.)
@@ -129,7 +130,7 @@ def _passable(
     given = (scores, lengths, row_starts)
     for name, array in zip(("scores", "lengths", "row_starts"), given, strict=True):
         if array is not None:
-            arrays.check_kind(name, array)
+            arrays.check_memory(name, array)
     readable = tuple(None if array is None else arrays.readable(array) for array in given)
     if all(new is old for new, old in zip(readable, given, strict=True)):
         raise error

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -43,11 +44,11 @@ class TorchArrays:
             return f"{array.layout} {array.dtype}"
         return str(array.dtype).removeprefix("torch.")
 
-    def empty_indices(self, scores: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
-        return scores.new_empty(shape, dtype=torch.int32)
-
-    def empty_values(self, scores: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
-        return scores.new_empty(shape)
+    def allocator(
+        self, scores: torch.Tensor, shape: tuple[int, ...], dtype: str | None = None
+    ) -> Callable[[], torch.Tensor]:
+        kind = scores.dtype if dtype is None else getattr(torch, dtype)
+        return partial(torch.empty, shape, dtype=kind, device=scores.device)
 
     def needs_operator(self, scores: torch.Tensor, options: Options) -> bool:
         return options.with_values and scores.requires_grad and torch.is_grad_enabled()
