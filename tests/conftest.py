@@ -6,12 +6,14 @@ import faulthandler
 import os
 import sys
 from collections.abc import Iterator
+from functools import cache
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import settings
 
+import tl_topk
 from harness import GPU, NUMPY_CPU, TORCH_CPU, Target
 
 MARKERS = (
@@ -24,11 +26,13 @@ PATIENCE_S = 300
 REPORT_FD = pytest.StashKey[int]()
 
 
+@cache
 def why_no_gpu() -> str:
     """Empty where the GPU tests can run."""
     if not torch.cuda.is_available():
         return "torch sees no CUDA device"
-    return ""
+    reason = tl_topk.info()["backends"][GPU.backend]
+    return "" if reason == "available" else reason
 
 
 def parameters(*targets: Target) -> list[object]:

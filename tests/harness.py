@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-import tl_topk
 import torch
 from numpy.typing import NDArray
 
+import tl_topk
 from reference import DTYPES, Oracle, Order, Raw, assert_topk, bits_of, dtype_of, from_bits
 
 CANARY = 0xA5  # every byte of memory that nothing may write

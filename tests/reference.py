@@ -182,7 +182,7 @@ def _ascending(indices: NDArray[np.int32]) -> NDArray[np.int32]:
 def _padding_misplaced(indices: NDArray[np.int32], counts: list[int]) -> NDArray[np.bool_]:
     slots = np.arange(indices.shape[1])
     padding = slots[np.newaxis] >= np.array(counts, dtype=np.int64)[:, np.newaxis]
-    return ((indices == -1) != padding).any(axis=1)
+    return np.asarray(((indices == -1) != padding).any(axis=1))
 
 
 def _assert_values(
@@ -221,7 +221,7 @@ def _explain_indices(
     numbers = widen(oracle.matrix[row, begin:end])
 
     def show(some: Sequence[int]) -> str:
-        shown = [f"{i}: {numbers[i]!r}" if 0 <= i < end - begin else str(i) for i in some[:6]]
+        shown = [f"{i}: {numbers[i]!s}" if 0 <= i < end - begin else str(i) for i in some[:6]]
         return "{" + ", ".join(shown) + (", ..." if len(some) > 6 else "") + "}"
 
     real = actual[actual != -1].tolist()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from harness import Target
-from reference import DTYPES, Oracle
+from reference import DTYPES, Oracle, quantize
 from zoo import (
     Rows,
     clusters,
@@ -24,6 +25,7 @@ from zoo import (
     ulps_above,
 )
 
+REAL_SCORES = Path(__file__).parent / "data" / "scores_64k.npy"
 WIDTHS = (3000, 4097, 16_384, 40_001)
 
 
@@ -46,6 +48,17 @@ def test_distributions(
 ) -> None:
     for width in WIDTHS:
         check(engine, make(width, dtype, rng), (1, 512, 2048))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_real_scores(engine: Target, dtype: str) -> None:
+    """Rows of a real model's indexer, as they are and with the plateau that a ReLU leaves."""
+    real = np.load(REAL_SCORES).astype(np.float64)
+    shifted = np.maximum(real - np.median(real), 0)
+    scores = quantize(np.concatenate([real, shifted, real[:, ::-1]]), dtype)
+    placed = engine.put(scores)
+    for largest in (True, False):
+        engine.check(Oracle(scores, largest=largest), (512, 1024, 2048), ("index",), placed)
 
 
 @pytest.mark.parametrize("width", WIDTHS)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
-import tl_topk
 import torch
 
+import tl_topk
 from harness import NUMPY_CPU, TORCH, TORCH_CPU, GuardedOutput, Target
 from reference import DTYPES, ORDERS, STORAGE, Oracle, bits_of, from_bits, quantize
 from zoo import matrix, ordinary, special
@@ -319,6 +320,20 @@ class TestSetIsUnique:
             for _ in range(20):
                 again = engine.get(tl_topk.topk_indices(scores, 2048, order=order))
                 assert (again == first).all()
+
+
+def test_threads_do_not_disturb_one_another(target: Target, rng: np.random.Generator) -> None:
+    """Eight Python threads, all in the library at once, half of them on one same problem."""
+    same = Oracle(few(rng, (3, 9000), "float32"))
+    oracles = [same] * 4 + [Oracle(few(rng, (2, n), "float32")) for n in (50, 9000, 9001, 40_000)]
+
+    def work(oracle: Oracle) -> None:
+        for _ in range(20):
+            target.check(oracle, (600, 2048), ("index", "value"))
+
+    with ThreadPoolExecutor(len(oracles)) as pool:
+        for done in [pool.submit(work, oracle) for oracle in oracles]:
+            done.result()
 
 
 def test_backends_agree(rng: np.random.Generator) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tl_topk
 import torch
 
+import tl_topk
 from harness import GPU, NUMPY_CPU, TORCH_CPU, GuardedOutput, Target
 
 ROWS, WIDTH, K = 3, 50, 7

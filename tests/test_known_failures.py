@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import tl_topk
 import torch
 
+import tl_topk
 from certificate import assert_certified
 from harness import Target
 from reference import DTYPES, ORDERS, Oracle, quantize

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import tl_topk
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+import tl_topk
 from harness import GuardedOutput, Target
 from reference import DTYPES, ORDERS, PATTERN, Oracle, Order, Raw, bits_of, dtype_of, from_bits
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-import tl_topk
 import torch
 from torch import Tensor
 
+import tl_topk
 from certificate import assert_certified
 
 K = 2048

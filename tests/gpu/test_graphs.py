@@ -6,10 +6,10 @@ import gc
 from collections.abc import Callable, Iterator
 
 import pytest
-import tl_topk
 import torch
 from torch import Tensor
 
+import tl_topk
 from certificate import assert_certified
 
 K = 2048

@@ -5,9 +5,9 @@ from __future__ import annotations
 import gc
 
 import pytest
-import tl_topk
 import torch
 
+import tl_topk
 from certificate import assert_certified
 
 K = 2048

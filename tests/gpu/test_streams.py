@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-import tl_topk
 import torch
 
+import tl_topk
 from certificate import assert_certified
 
 K = 2048
