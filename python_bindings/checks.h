@@ -47,10 +47,11 @@ class TensorArg {
         (ndim == 2 && tensor_.shape[0] != rows)) {
       refuse_shape(ndim, rows, columns);
     }
+    if (rows == 0 || columns == 0) return *this;
     if (columns > 1 && tensor_.strides != nullptr && tensor_.strides[ndim - 1] != 1) {
       refuse_stride();
     }
-    if (tensor_.data == nullptr && rows > 0 && columns > 0) refuse_storage();
+    if (tensor_.data == nullptr) refuse_storage();
     return *this;
   }
 
