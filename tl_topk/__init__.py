@@ -14,7 +14,7 @@ from tl_topk.plans import clear_plan_cache
 
 __version__ = "0.1.0"
 
-if "torch" in sys.modules:
+if sys.modules.get("torch") is not None:
     adopt_torch()
 
 __all__ = [

@@ -1,6 +1,6 @@
 """The public functions.
 
-Each begins with a *fast lane* for its commonest call: a plain torch tensor and a problem met before.
+Each begins with a *fast lane* for its commonest call: a plain torch tensor, a problem met before.
 It repeats in one frame what :func:`tl_topk.select.select` does in general, because on the machines
 that matter every Python call costs a tenth of the kernel. It decides nothing: whatever it does not
 recognise, or the native library refuses, goes the general way, which also finds the words for what
@@ -107,7 +107,7 @@ def topk(
                     return result
         except NOT_PASSED:
             pass
-    options = Options(checked_k(k), largest, order, backend, True)
+    options = Options(_index(k), largest, order, backend, True)
     if out is None:
         return TopK(*select(options, scores, lengths, row_starts, None, None))
     result = out if isinstance(out, TopK) else _pair(out)
@@ -162,8 +162,13 @@ def topk_indices(
                 return indices
         except NOT_PASSED:
             pass
-    options = Options(checked_k(k), largest, order, backend, False)
+    options = Options(_index(k), largest, order, backend, False)
     return select(options, scores, lengths, row_starts, None, out)[1]
+
+
+def _index(k: int) -> int:
+    # A look at a symbolic k would fix its value: while tracing, the operator's schema checks it.
+    return k if arrays.is_tracing() else checked_k(k)
 
 
 def _pair(out: object) -> TopK:

@@ -53,10 +53,9 @@ class ClockCache(Generic[E]):
     def add(self, key: Hashable, entry: E) -> E:
         """Keeps ``entry``, unless another thread was first: then returns that thread's."""
         with self._lock:
-            kept = self._entries.setdefault(key, entry)
-            while len(self._entries) > self.capacity:
+            if key not in self._entries and len(self._entries) >= self.capacity:
                 self._evict_one()
-        return kept
+            return self._entries.setdefault(key, entry)
 
     def replace(self, key: Hashable, entry: E) -> E:
         """Keeps ``entry`` in the place of whatever was there."""
@@ -89,7 +88,7 @@ class CachedPlan:
     empty_indices: Callable[[], Array]
     empty_values: Callable[[], Array]
     is_bare: bool  # needs no workspace
-    recent: bool = True
+    recent: bool = False  # hit since the last eviction came by?
 
 
 def make_plan(problem: Problem, backend: str, library: ArrayLibrary, scores: Array) -> CachedPlan:

@@ -62,8 +62,11 @@ def select_eagerly(
 ) -> tuple[Array, Array]:
     """:func:`select` for arrays that the native library can read as they are."""
     try:
-        plan = PLANS.find(_key(library, options, scores)) or _plan(library, options, scores)
-        plan.recent = True
+        plan = PLANS.find(_key(library, options, scores))
+        if plan is None:
+            plan = _plan(library, options, scores)
+        else:
+            plan.recent = True
         if indices is None:
             indices = plan.empty_indices()
             if options.with_values:

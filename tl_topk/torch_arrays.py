@@ -20,7 +20,7 @@ __all__ = ["TORCH", "WORKSPACES", "TorchArrays"]
 @dataclass(slots=True)
 class _Workspace:
     memory: torch.Tensor
-    recent: bool = True
+    recent: bool = False
 
 
 #: By (device, stream): launches on one stream follow one another and each leaves its workspace
