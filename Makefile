@@ -12,7 +12,7 @@ TL_TOPK_CUDA_ARCHS ?= $(or $(shell nvidia-smi --query-gpu=compute_cap --format=c
 export TL_TOPK_CUDA_ARCHS
 
 NATIVE := $(shell find csrc python_bindings tests/native tests/ffi_cpp -type f \
-  \( -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' \))
+  \( -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' \) 2>/dev/null)
 
 .PHONY: demo test lint clean
 

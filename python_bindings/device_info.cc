@@ -56,9 +56,8 @@ const DeviceFacts& device_facts(int64_t device_id) {
   if (built_with_cuda() && (device_id < 0 || device_id >= count)) {
     TVM_FFI_THROW(ValueError) << "device_id: expected 0 to " << count - 1 << ", got " << device_id;
   }
-  return with_ffi_errors([&]() -> const DeviceFacts& {
-    return query_device(static_cast<int>(device_id));
-  });
+  return with_ffi_errors(
+      [&]() -> const DeviceFacts& { return query_device(static_cast<int>(device_id)); });
 }
 
 DeviceInfo device_info(int64_t device_id) {

@@ -42,8 +42,7 @@ LaunchConfigRef launch_config(int64_t rows, int64_t width, int64_t k, const ffi:
                               const ffi::String& order, bool largest, bool values,
                               const DeviceInfo& device) {
   const Problem problem = parse_problem(rows, width, k, dtype, order, largest, values);
-  return with_ffi_errors(
-      [&] { return LaunchConfigRef(choose_launch(problem, device->facts())); });
+  return with_ffi_errors([&] { return LaunchConfigRef(choose_launch(problem, device->facts())); });
 }
 
 }  // namespace tl_topk

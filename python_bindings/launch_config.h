@@ -34,8 +34,8 @@ class LaunchConfigRef : public tvm::ffi::ObjectRef {
 };
 
 // Pure: what a GPU like `device` would be asked to do. Needs no GPU.
-LaunchConfigRef launch_config(int64_t rows, int64_t width, int64_t k,
-                              const tvm::ffi::String& dtype, const tvm::ffi::String& order,
-                              bool largest, bool values, const DeviceInfo& device);
+LaunchConfigRef launch_config(int64_t rows, int64_t width, int64_t k, const tvm::ffi::String& dtype,
+                              const tvm::ffi::String& order, bool largest, bool values,
+                              const DeviceInfo& device);
 
 }  // namespace tl_topk

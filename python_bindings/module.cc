@@ -18,8 +18,8 @@ namespace ffi = tvm::ffi;
 
 ffi::Map<ffi::String, ffi::Any> build_info() {
   return {
-      {"version", TL_TOPK_VERSION},        {"cuda", built_with_cuda()},
-      {"architectures", architectures()},  {"simd", cpu_simd_name()},
+      {"version", TL_TOPK_VERSION},       {"cuda", built_with_cuda()},
+      {"architectures", architectures()}, {"simd", cpu_simd_name()},
       {"compiler", TL_TOPK_CXX_COMPILER},
   };
 }

@@ -54,6 +54,13 @@ class ExclusiveUse {
   std::atomic_flag& in_use_;
 };
 
+[[noreturn, gnu::cold]] void refuse_values(bool wanted) {
+  TVM_FFI_THROW(ValueError) << "out values: expected "
+                            << (wanted ? "a tensor, as the plan was made with values, got None"
+                                       : "None, as the plan was made without values, got a tensor");
+  TVM_FFI_UNREACHABLE();
+}
+
 std::string cpu_reason(int64_t threads) {
   std::ostringstream text;
   text << "native code with " << cpu_simd_name() << " instructions on ";
@@ -101,38 +108,31 @@ TopKPlanObj::TopKPlanObj(int64_t rows, int64_t width, int64_t k, ffi::String dty
 }
 
 void TopKPlanObj::run(DLTensor* scores, DLTensor* indices, OptionalTensor values,
-                      OptionalTensor lengths, OptionalTensor row_starts,
-                      OptionalTensor workspace) {
-  const TopKArgs args = checked(scores, indices, values, lengths, row_starts);
-  if (workspace.has_value()) {
-    const TensorArg given("workspace", *workspace);
-    given.on(device_).of(kUInt8).at_least(workspace_bytes, kWorkspaceAlignment);
-    for (const TensorArg& output : {TensorArg("out indices", indices)}) output.apart_from(given);
-    launch(args, given.data());
-  } else if (workspace_bytes > 0) {
-    const ExclusiveUse use(own_workspace_in_use_);
-    launch(args, own_workspace_.get());
-  } else {
-    launch(args, nullptr);
-  }
+                      OptionalTensor lengths, OptionalTensor row_starts, OptionalTensor workspace) {
+  const Call call = checked(scores, indices, values, lengths, row_starts, workspace);
+  if (workspace_bytes == 0 || call.workspace != nullptr) return launch(call.args, call.workspace);
+  const ExclusiveUse use(own_workspace_in_use_);
+  launch(call.args, own_workspace_.get());
 }
 
 void TopKPlanObj::run_stateless(DLTensor* scores, DLTensor* indices, OptionalTensor values,
                                 OptionalTensor lengths, OptionalTensor row_starts) const {
-  const TopKArgs args = checked(scores, indices, values, lengths, row_starts);
-  if (workspace_bytes == 0) return launch(args, nullptr);
+  const Call call = checked(scores, indices, values, lengths, row_starts, std::nullopt);
+  if (workspace_bytes == 0) return launch(call.args, nullptr);
   with_ffi_errors([&] {
     const DeviceGuard guard(device_.device_id);
     void* stream = TVMFFIEnvGetStream(kDLCUDA, device_.device_id);
     const DeviceMemory workspace = allocate_zeroed_on(stream, workspace_bytes);
-    launch(args, workspace.get());
+    launch(call.args, workspace.get());
   });
 }
 
-TopKArgs TopKPlanObj::checked(DLTensor* scores, DLTensor* indices, OptionalTensor values,
-                              OptionalTensor lengths, OptionalTensor row_starts) const {
+TopKPlanObj::Call TopKPlanObj::checked(DLTensor* scores, DLTensor* indices, OptionalTensor values,
+                                       OptionalTensor lengths, OptionalTensor row_starts,
+                                       OptionalTensor workspace) const {
   const DLDataType element = dl_dtype(problem_.dtype);
   const int ndim = scores->ndim == 1 && rows == 1 ? 1 : 2;
+  if (values.has_value() != problem_.values) refuse_values(problem_.values);
 
   const TensorArg in("scores", scores);
   in.on(device_).of(element).shaped(ndim, rows, width);
@@ -140,37 +140,40 @@ TopKArgs TopKPlanObj::checked(DLTensor* scores, DLTensor* indices, OptionalTenso
   const TensorArg out("out indices", indices);
   out.on(device_).of(kInt32).shaped(ndim, rows, k).rows_apart().apart_from(in);
 
-  TopKArgs args;
-  args.problem = problem_;
-  args.scores = in.data();
-  args.scores_stride = in.row_stride();
-  args.indices = static_cast<int32_t*>(out.data());
-  args.indices_stride = out.row_stride();
+  Call call{};
+  call.args.problem = problem_;
+  call.args.scores = in.data();
+  call.args.scores_stride = in.row_stride();
+  call.args.indices = static_cast<int32_t*>(out.data());
+  call.args.indices_stride = out.row_stride();
 
-  if (values.has_value() != problem_.values) {
-    TVM_FFI_THROW(ValueError) << "out values: expected "
-                              << (problem_.values ? "a tensor, as the plan was made with values"
-                                                  : "None, as the plan was made without values")
-                              << ", got " << (problem_.values ? "None" : "a tensor");
-  }
+  const TensorArg out_values("out values", values.value_or(indices));
   if (values.has_value()) {
-    const TensorArg out_values("out values", *values);
     out_values.on(device_).of(element).shaped(ndim, rows, k).rows_apart();
     out_values.apart_from(in).apart_from(out);
-    args.values = out_values.data();
-    args.values_stride = out_values.row_stride();
+    call.args.values = out_values.data();
+    call.args.values_stride = out_values.row_stride();
   }
   const auto bounds = [&](const char* name, const OptionalTensor& given) -> IntVector {
     if (!given.has_value()) return {};
     const TensorArg vector(name, *given);
     vector.on(device_).of_int32_or_int64().shaped(1, 1, rows);
     out.apart_from(vector);
-    if (values.has_value()) TensorArg("out values", *values).apart_from(vector);
+    out_values.apart_from(vector);
     return {vector.data(), vector.is_int64()};
   };
-  args.lengths = bounds("lengths", lengths);
-  args.row_starts = bounds("row_starts", row_starts);
-  return args;
+  call.args.lengths = bounds("lengths", lengths);
+  call.args.row_starts = bounds("row_starts", row_starts);
+
+  if (workspace.has_value()) {
+    const TensorArg own("workspace", *workspace);
+    own.on(device_).of(kUInt8).at_least(workspace_bytes, kWorkspaceAlignment);
+    own.apart_from(in).apart_from(out).apart_from(out_values);
+    if (lengths.has_value()) own.apart_from(TensorArg("lengths", *lengths));
+    if (row_starts.has_value()) own.apart_from(TensorArg("row_starts", *row_starts));
+    call.workspace = own.data();
+  }
+  return call;
 }
 
 void TopKPlanObj::launch(const TopKArgs& args, void* workspace) const {
@@ -220,9 +223,9 @@ void TopKPlanObj::reflect() {
       .def_ro("workspace_bytes", &Self::workspace_bytes, refl::init(false))
       .def("run", &Self::run)
       .def("explain", &Self::explain);
-  refl::TypeAttrDef<Self>().def(
-      refl::type_attr::kRepr,
-      [](const Self* self, const ffi::Function&) { return self->explain(); });
+  refl::TypeAttrDef<Self>().def(refl::type_attr::kRepr, [](const Self* self, const ffi::Function&) {
+    return self->explain();
+  });
 }
 
 }  // namespace tl_topk

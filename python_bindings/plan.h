@@ -50,8 +50,12 @@ class TopKPlanObj : public tvm::ffi::Object {
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tl_topk.TopKPlan", TopKPlanObj, tvm::ffi::Object);
 
  private:
-  TopKArgs checked(DLTensor* scores, DLTensor* indices, OptionalTensor values,
-                   OptionalTensor lengths, OptionalTensor row_starts) const;
+  struct Call {
+    TopKArgs args;
+    void* workspace;  // the caller's; null where none was given
+  };
+  Call checked(DLTensor* scores, DLTensor* indices, OptionalTensor values, OptionalTensor lengths,
+               OptionalTensor row_starts, OptionalTensor workspace) const;
   void launch(const TopKArgs& args, void* workspace) const;
 
   Problem problem_;

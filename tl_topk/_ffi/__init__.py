@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from tl_topk._ffi.library import LIB  # before anything else imports tvm_ffi
+
+# isort: split
+
 from tl_topk._ffi import exports
 from tl_topk._ffi.exports import DeviceInfo, LaunchConfig
-from tl_topk._ffi.library import LIB
 from tl_topk._ffi.plan import TopKPlan
 
 __all__ = [

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 from tvm_ffi import Object
 from tvm_ffi.dataclasses import c_class
 
-import tl_topk._ffi.library  # noqa: F401  (registers the names below)
+import tl_topk._ffi.library  # registers the names below
 
 if TYPE_CHECKING:
     from tl_topk._ffi.plan import TopKPlan

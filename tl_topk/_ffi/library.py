@@ -2,9 +2,31 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-import tvm_ffi
+
+@contextmanager
+def _torch_asks_nvml() -> Iterator[None]:
+    """While it is imported, tvm_ffi asks torch for CUDA. By default torch answers by starting the
+    driver, after which the process can no longer fork and use the GPU; NVML tells without that.
+    """
+    name = "PYTORCH_NVML_BASED_CUDA_CHECK"
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+with _torch_asks_nvml():
+    import tvm_ffi
 
 __all__ = ["LIB"]
 

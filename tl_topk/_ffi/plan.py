@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tvm_ffi import register_object
+from tvm_ffi.core import TypeInfo
 
 from tl_topk._ffi.exports import TopKPlanFields
 
@@ -115,5 +116,7 @@ class TopKPlan(TopKPlanFields):
         )
 
 
+_type_info: TypeInfo = vars(TopKPlan)["__tvm_ffi_type_info__"]
+
 #: The native method itself: one call less than the attribute that TVM FFI would have made of it.
-_run = next(m.func for m in TopKPlan.__tvm_ffi_type_info__.methods if m.name == "run")
+_run = next(m.func for m in _type_info.methods if m.name == "run")
