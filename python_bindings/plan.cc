@@ -94,12 +94,7 @@ TopKPlanObj::TopKPlanObj(int64_t rows, int64_t width, int64_t k, ffi::String dty
     reason = cpu_reason(threads);
   } else {
     const DeviceFacts& facts = device_facts(device_id);
-    with_ffi_errors([&] {
-      launch_ = choose_launch(problem_, facts);
-      if (launch_.workspace_bytes == 0) return;
-      const DeviceGuard guard(device_.device_id);
-      own_workspace_ = allocate_zeroed(launch_.workspace_bytes);
-    });
+    launch_ = with_ffi_errors([&] { return choose_launch(problem_, facts); });
     backend = "dsmem";
     reason = launch_.reason;
     config = LaunchConfigRef(launch_);
@@ -112,6 +107,12 @@ void TopKPlanObj::run(DLTensor* scores, DLTensor* indices, OptionalTensor values
   const Call call = checked(scores, indices, values, lengths, row_starts, workspace);
   if (workspace_bytes == 0 || call.workspace != nullptr) return launch(call.args, call.workspace);
   const ExclusiveUse use(own_workspace_in_use_);
+  if (own_workspace_ == nullptr) {
+    with_ffi_errors([&] {
+      const DeviceGuard guard(device_.device_id);
+      own_workspace_ = allocate_zeroed(workspace_bytes);
+    });
+  }
   launch(call.args, own_workspace_.get());
 }
 

@@ -19,18 +19,45 @@ DeviceGuard::~DeviceGuard() {
   if (previous_ >= 0) (void)cudaSetDevice(previous_);
 }
 
+namespace {
+
+// While a stream of the process captures a graph, CUDA refuses calls that could disturb it. None of
+// those below does, and this says so.
+class RelaxedCapture {
+ public:
+  RelaxedCapture() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
+  ~RelaxedCapture() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+void zero_now(void* memory, size_t bytes) {
+  cudaStream_t stream = nullptr;
+  check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+  cudaError_t status = cudaMemsetAsync(memory, 0, bytes, stream);
+  if (status == cudaSuccess) status = cudaStreamSynchronize(stream);
+  (void)cudaStreamDestroy(stream);
+  check_cuda(status, "cudaMemsetAsync");
+}
+
+}  // namespace
+
 // Errors are dropped: at the end of a process the driver may be gone before the last plan.
 void FreeDeviceMemory::operator()(void* memory) const {
+  const RelaxedCapture relaxed;
   (void)(in_stream_order ? cudaFreeAsync(memory, static_cast<cudaStream_t>(stream))
                          : cudaFree(memory));
 }
 
 DeviceMemory allocate_zeroed(int64_t bytes) {
+  const RelaxedCapture relaxed;
   void* memory = nullptr;
   check_cuda(cudaMalloc(&memory, static_cast<size_t>(bytes)), "cudaMalloc");
   DeviceMemory owned(memory);
-  check_cuda(cudaMemset(memory, 0, static_cast<size_t>(bytes)), "cudaMemset");
-  check_cuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
+  zero_now(memory, static_cast<size_t>(bytes));
   return owned;
 }
 

@@ -27,7 +27,8 @@ struct FreeDeviceMemory {
 };
 using DeviceMemory = std::unique_ptr<void, FreeDeviceMemory>;
 
-// For many launches: waits until the zeros are there, so any stream may use it.
+// For many launches: waits until the zeros are there, so any stream may use it. Other streams may
+// be capturing a graph meanwhile, the memory is no part of it.
 DeviceMemory allocate_zeroed(int64_t bytes);
 
 // For one launch: allocated, zeroed and freed in stream order, so it may be captured in a graph.

@@ -21,8 +21,8 @@ class TopKPlan(TopKPlanFields):
 
     A plan may be run from several threads at once as long as each passes a workspace or the plan
     needs none (``workspace_bytes == 0``, always so on the CPU). Its own workspace serves one launch
-    at a time: a second thread is refused with RuntimeError, and launches must follow one another
-    on one stream or be ordered by events.
+    at a time: a second thread is refused with RuntimeError, launches must follow one another on one
+    stream or be ordered by events, and a graph that captured one needs the plan to stay alive.
 
     Args:
         rows: rows of the scores; 1 also admits 1-D scores.
