@@ -1,84 +1,233 @@
-// First form of the CPU backend: every row is ranked in full on the calling thread.
+// The CPU backend: how a problem is spread over threads, and what is done with one row.
+//
+// A sample gives a floor that almost surely k elements reach; one pass rejects the rest with a
+// vector compare (scan.h); an exact selection picks the k best of the few thousand survivors
+// (select.h). Where the sample misled, the pass is repeated without a floor, which is exact on
+// every input. Whatever the row holds, it is read three times at most and selected from in linear
+// time: see kth_rank() and candidate_capacity() for the constants.
 #include "cpu/topk_cpu.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
-#include <functional>
-#include <vector>
 
-#include "key.h"
+#include "cpu/elements.h"
+#include "cpu/filter.h"
+#include "cpu/sample.h"
+#include "cpu/scan.h"
+#include "cpu/scratch.h"
+#include "cpu/select.h"
+#include "cpu/thread_pool.h"
 #include "row_span.h"
 
 namespace tl_topk {
 namespace {
 
-uint32_t widened(const void* row, int64_t i, Dtype dtype) {
-  if (dtype == Dtype::kFloat32) {
-    uint32_t bits;
-    std::memcpy(&bits, static_cast<const char*>(row) + i * 4, 4);
-    return bits;
+// Below this many elements in all, waking another thread takes longer than the work.
+constexpr int64_t kLeastParallel = 1 << 16;
+// A row is divided among threads from this width on, into parts of at least this length.
+constexpr int64_t kLeastSplit = 1 << 17;
+constexpr int64_t kLeastPart = 1 << 16;
+constexpr int64_t kPartsPerThread = 8;  // a helper that wakes late finds parts left
+constexpr int64_t kMostParts = 64;
+constexpr int64_t kRowsPerThread = 4;  // with so many rows, whole rows keep all threads busy
+constexpr int64_t kElementsPerTask = 1 << 14;  // short rows are handed out in groups
+
+// Working memory for one row at a time. Every part of the row has its own list of candidates.
+// While the lists are filled, every thread has its own share of `spare`; after that, all of it
+// serves the selection.
+struct Scratch {
+  uint64_t* lists;
+  int64_t list_size;
+  uint64_t* spare;
+  int64_t spare_size;  // of one thread
+
+  static int64_t spare_for(int64_t list_size) { return std::max(list_size, kSamples); }
+};
+
+// The result slots of one row.
+template <class Element>
+class Slots {
+ public:
+  Slots(const TopKArgs& args, int64_t r)
+      : indices_(args.indices + r * args.indices_stride),
+        values_(args.values == nullptr
+                    ? nullptr
+                    : static_cast<char*>(args.values) + r * args.values_stride * kSize) {}
+
+  void put(int64_t slot, const Row<Element>& row, uint32_t index) const {
+    indices_[slot] = static_cast<int32_t>(index);
+    if (values_ != nullptr) std::memcpy(values_ + slot * kSize, row.at(index), kSize);
   }
-  uint16_t bits;
-  std::memcpy(&bits, static_cast<const char*>(row) + i * 2, 2);
-  return dtype == Dtype::kFloat16 ? widen_float16(bits) : widen_bfloat16(bits);
+
+  void put_whole(const Row<Element>& row) const {
+    for (int64_t i = 0; i < row.length; ++i) indices_[i] = static_cast<int32_t>(i);
+    if (values_ != nullptr) {
+      std::memcpy(values_, row.data, static_cast<size_t>(row.length * kSize));
+    }
+  }
+
+  void pad(int64_t begin, int64_t end, bool largest) const {
+    std::fill(indices_ + begin, indices_ + end, -1);
+    if (values_ == nullptr) return;
+    const auto bits = padding_bits<Element>(largest);
+    for (int64_t i = begin; i < end; ++i) std::memcpy(values_ + i * kSize, &bits, kSize);
+  }
+
+ private:
+  static constexpr int64_t kSize = sizeof(typename Element::Bits);
+
+  int32_t* indices_;
+  char* values_;
+};
+
+// Fills the lists with all elements that may be among the k best, k <= length; returns how many
+// these are. run_parts(parts, body) calls body(part, slot) for every part.
+template <class Element, class RunParts>
+int64_t find_candidates(const Row<Element>& row, int64_t k, int64_t parts, const Scratch& scratch,
+                        const RunParts& run_parts, Candidates* found) {
+  uint32_t floor = sample_floor(row, k, scratch.spare);
+  for (;;) {
+    Bound bound;
+    run_parts(parts, [&](int64_t part, int slot) {
+      found[part] = {scratch.lists + part * scratch.list_size, scratch.list_size};
+      scan(row, part * row.length / parts, (part + 1) * row.length / parts, k, floor, bound,
+           found[part], scratch.spare + slot * scratch.spare_size);
+    });
+    int64_t count = 0;
+    for (int64_t part = 0; part < parts; ++part) count += found[part].count;
+    if (count >= k) return count;
+    floor = kNanKey;  // the sample misled: fewer than k reach its floor. Without one, k do.
+  }
 }
 
-void store_padding(void* out, Dtype dtype, bool largest) {
-  const uint32_t sign = largest ? kSignBit : 0;
-  const uint32_t wide = sign | kInfBits;
-  const uint16_t narrow = static_cast<uint16_t>((sign >> 16) | 0x7c00u);
-  const uint16_t brain = static_cast<uint16_t>(wide >> 16);
-  if (dtype == Dtype::kFloat32) {
-    std::memcpy(out, &wide, 4);
-  } else {
-    std::memcpy(out, dtype == Dtype::kFloat16 ? &narrow : &brain, 2);
+template <class Element, class RunParts>
+void select_row(const Row<Element>& row, int64_t k, Order order, int64_t parts,
+                const Scratch& scratch, const RunParts& run_parts, const Slots<Element>& slots) {
+  const int64_t kept = std::min(row.length, k);
+  slots.pad(kept, k, row.largest);
+  if (kept == 0) return;
+  if (kept == row.length && order != Order::kValue) {
+    slots.put_whole(row);
+    return;
   }
+
+  std::array<Candidates, kMostParts> found;
+  const int64_t count = find_candidates(row, kept, parts, scratch, run_parts, found.data());
+  uint64_t threshold = 0;
+  if (count > kept) {
+    uint64_t* end = scratch.spare;
+    for (int64_t part = 0; part < parts; ++part) {
+      end = std::copy(found[part].ranks, found[part].ranks + found[part].count, end);
+    }
+    threshold = kth_rank(scratch.spare, count, kept, scratch.spare);
+  }
+
+  // The lists are in the order of the row, so the winners come by ascending index.
+  int64_t winners = 0;
+  for (int64_t part = 0; part < parts; ++part) {
+    const int64_t members = keep_from(found[part].ranks, found[part].count, threshold);
+    for (int64_t i = 0; i < members; ++i, ++winners) {
+      if (order == Order::kValue) {
+        scratch.spare[winners] = found[part].ranks[i];
+      } else {
+        slots.put(winners, row, index_of_rank(found[part].ranks[i]));
+      }
+    }
+  }
+  if (order != Order::kValue) return;
+  sort_by_value(scratch.spare, kept, scratch.lists);
+  for (int64_t i = 0; i < kept; ++i) slots.put(i, row, index_of_rank(scratch.spare[i]));
+}
+
+template <class Element>
+Row<Element> row_of(const TopKArgs& args, int64_t r) {
+  const RowSpan span = row_span(args.problem.width, args.lengths, args.row_starts, r);
+  const int64_t size = element_size(args.problem.dtype);
+  const char* scores = static_cast<const char*>(args.scores);
+  return {scores + (r * args.scores_stride + span.begin) * size, span.length, args.problem.largest};
+}
+
+// Whole rows, each by one thread.
+template <class Element, class Run>
+void select_whole_rows(const TopKArgs& args, int threads, ScratchMemory& memory, const Run& run) {
+  const Problem& p = args.problem;
+  const int64_t list_size = candidate_capacity(p.width, std::min(p.k, p.width));
+  const int64_t spare_size = Scratch::spare_for(list_size);
+  uint64_t* const base = memory.reserve(threads * (list_size + spare_size));
+  const auto alone = [](int64_t, const auto& body) { body(int64_t{0}, 0); };
+
+  const int64_t rows_per_task = std::max<int64_t>(kElementsPerTask / (p.width + p.k), 1);
+  run((p.rows + rows_per_task - 1) / rows_per_task, [&](int64_t task, int slot) {
+    uint64_t* const own = base + slot * (list_size + spare_size);
+    const Scratch scratch = {own, list_size, own + list_size, spare_size};
+    const int64_t end = std::min((task + 1) * rows_per_task, p.rows);
+    for (int64_t r = task * rows_per_task; r < end; ++r) {
+      select_row(row_of<Element>(args, r), p.k, p.order, 1, scratch, alone,
+                 Slots<Element>(args, r));
+    }
+  });
+}
+
+// One row after the other, each by all threads.
+template <class Element, class Run>
+void select_split_rows(const TopKArgs& args, int threads, ScratchMemory& memory, const Run& run) {
+  const Problem& p = args.problem;
+  const int64_t most_parts = std::min(threads * kPartsPerThread, kMostParts);
+  const auto parts_of = [&](int64_t length) {
+    return std::min(std::max<int64_t>(length / kLeastPart, 1), most_parts);
+  };
+  // The widest row has the longest parts, or as long ones as any.
+  const int64_t part_length = std::max(p.width / parts_of(p.width) + 1, 2 * kLeastPart);
+  const int64_t list_size = candidate_capacity(part_length, std::min(p.k, p.width));
+  const int64_t lists_size = list_size * parts_of(p.width);
+  const int64_t spare_size = Scratch::spare_for(list_size);
+  uint64_t* const base = memory.reserve(lists_size + std::max(lists_size, threads * spare_size));
+  const Scratch scratch = {base, list_size, base + lists_size, spare_size};
+  for (int64_t r = 0; r < p.rows; ++r) {
+    const Row<Element> row = row_of<Element>(args, r);
+    select_row(row, p.k, p.order, parts_of(row.length), scratch, run, Slots<Element>(args, r));
+  }
+}
+
+template <class Element>
+void select_all(const TopKArgs& args, int threads) {
+  thread_local ScratchMemory memory;
+  const Problem& p = args.problem;
+  const bool parallel = threads != 1 && p.rows * (p.width + p.k) >= kLeastParallel;
+  if (!parallel) {
+    const auto run = [](int64_t tasks, const auto& body) {
+      for (int64_t task = 0; task < tasks; ++task) body(task, 0);
+    };
+    select_whole_rows<Element>(args, 1, memory, run);
+  } else {
+    ThreadPool& pool = shared_pool();
+    const int available = pool.workers() + 1;
+    const int used = threads == 0 ? available : std::min(threads, available);
+    const auto run = [&](int64_t tasks, const auto& body) { pool.run(tasks, used, body); };
+    if (p.width >= kLeastSplit && p.rows < kRowsPerThread * used) {
+      select_split_rows<Element>(args, used, memory, run);
+    } else {
+      select_whole_rows<Element>(args, used, memory, run);
+    }
+  }
+  memory.release_excess();
 }
 
 }  // namespace
 
-void topk_cpu(const TopKArgs& args, int /*threads*/) {
-  const Problem& p = args.problem;
-  const int64_t size = element_size(p.dtype);
-  std::vector<uint64_t> ranks;
-  for (int64_t r = 0; r < p.rows; ++r) {
-    const RowSpan span = row_span(p.width, args.lengths, args.row_starts, r);
-    const char* row =
-        static_cast<const char*>(args.scores) + (r * args.scores_stride + span.begin) * size;
-    const int64_t kept = std::min(span.length, p.k);
-    ranks.resize(static_cast<size_t>(span.length));
-    for (int64_t i = 0; i < span.length; ++i) {
-      ranks[static_cast<size_t>(i)] = rank_key(
-          order_key(orient(widened(row, i, p.dtype), p.largest)), static_cast<uint32_t>(i));
-    }
-    if (kept < span.length) {
-      std::nth_element(ranks.begin(), ranks.begin() + kept, ranks.end(), std::greater<>());
-    }
-    const auto end = ranks.begin() + kept;
-    if (p.order == Order::kValue) {
-      std::sort(ranks.begin(), end, std::greater<>());
-    } else {
-      std::sort(ranks.begin(), end,
-                [](uint64_t a, uint64_t b) { return index_of_rank(a) < index_of_rank(b); });
-    }
-    int32_t* indices = args.indices + r * args.indices_stride;
-    char* values = args.values == nullptr
-                       ? nullptr
-                       : static_cast<char*>(args.values) + r * args.values_stride * size;
-    for (int64_t j = 0; j < p.k; ++j) {
-      const bool valid = j < kept;
-      const uint32_t index = valid ? index_of_rank(ranks[static_cast<size_t>(j)]) : 0;
-      indices[j] = valid ? static_cast<int32_t>(index) : -1;
-      if (values == nullptr) continue;
-      if (valid) {
-        std::memcpy(values + j * size, row + index * size, static_cast<size_t>(size));
-      } else {
-        store_padding(values + j * size, p.dtype, p.largest);
-      }
-    }
+void topk_cpu(const TopKArgs& args, int threads) {
+  if (args.problem.rows == 0 || args.problem.k == 0) return;
+  switch (args.problem.dtype) {
+    case Dtype::kFloat32:
+      return select_all<Float32>(args, threads);
+    case Dtype::kFloat16:
+      return select_all<Float16>(args, threads);
+    case Dtype::kBFloat16:
+      return select_all<BFloat16>(args, threads);
   }
 }
 
-const char* cpu_simd_name() { return "scalar"; }
+const char* cpu_simd_name() { return filter_kernel().name; }
 
 }  // namespace tl_topk
