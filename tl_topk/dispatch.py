@@ -13,7 +13,7 @@ from typing import TypeAlias
 from tl_topk.backends import BACKENDS
 from tl_topk.problem import Problem, one_of
 
-__all__ = ["Decision", "Policy", "decide", "fixed", "rule"]
+__all__ = ["AUTO", "Decision", "Policy", "decide", "fixed", "require", "rule"]
 
 AUTO = "auto"
 
@@ -51,9 +51,7 @@ def fixed(name: str) -> Policy:
     backend = BACKENDS[name]
 
     def policy(problem: Problem) -> Decision:
-        missing = backend.unavailable()
-        if missing is not None:
-            raise ValueError(f"backend: {name!r} cannot run here: {missing}")
+        require(name)
         if backend.device_type != problem.device_type:
             able = [b.name for b in BACKENDS.values() if b.device_type == problem.device_type]
             raise ValueError(
@@ -63,6 +61,13 @@ def fixed(name: str) -> Policy:
         return Decision(name, f"backend={name!r} was asked for")
 
     return policy
+
+
+def require(name: str) -> None:
+    """Raises ValueError unless backend ``name`` can run here."""
+    missing = BACKENDS[name].unavailable()
+    if missing is not None:
+        raise ValueError(f"backend: {name!r} cannot run here: {missing}")
 
 
 def decide(problem: Problem, backend: str = AUTO) -> Decision:

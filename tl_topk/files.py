@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import stat
 import tempfile
@@ -144,6 +145,10 @@ def _refusing(path: Path) -> Iterator[None]:
 def _load_numpy(path: Path, name: str | None, usual: str) -> Ndarray:
     with _refusing(path):
         if path.suffix == ".npy":
+            if name is not None:
+                raise FileError(f"{path}: holds one array without a name, not {name!r}")
+            with path.open("rb") as stream:
+                _check_header(stream, path.stat().st_size)
             # Copy-on-write: the pages stay those of the file, yet the array counts as writable.
             mapped: Ndarray = np.load(path, mmap_mode="c", allow_pickle=False)
             return mapped
@@ -159,23 +164,29 @@ def _members(archive: zipfile.ZipFile) -> list[str]:
 
 def _member(archive: zipfile.ZipFile, name: str) -> Ndarray:
     with archive.open(f"{name}.npy") as stream:
-        # The header decides how much is allocated: believe it only if the data is there.
-        version = np.lib.format.read_magic(stream)
-        if version not in ((1, 0), (2, 0)):
-            raise ValueError(f"unknown .npy format {version}")
-        reader = (
-            np.lib.format.read_array_header_1_0
-            if version == (1, 0)
-            else np.lib.format.read_array_header_2_0
-        )
-        shape, _, dtype = reader(stream)
-        declared = dtype.itemsize
-        for extent in shape:
-            declared *= extent
-        if declared > archive.getinfo(f"{name}.npy").file_size:
-            raise ValueError(f"array {name!r} is truncated")
+        _check_header(stream, archive.getinfo(f"{name}.npy").file_size)
     with archive.open(f"{name}.npy") as stream:
         return np.lib.format.read_array(stream, allow_pickle=False)
+
+
+def _check_header(stream: IO[bytes], size: int) -> None:
+    """Raises unless ``stream`` starts an .npy file of ``size`` bytes that holds what it declares.
+
+    The header decides how much memory is asked for, so it is not believed unseen.
+    """
+    version = np.lib.format.read_magic(stream)
+    readers = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }
+    if version not in readers:
+        raise ValueError(f"unknown version {version} of the .npy format")
+    shape, _, dtype = readers[version](stream)
+    if dtype.hasobject:
+        raise ValueError("holds Python objects, which are never unpickled")
+    declared = stream.tell() + math.prod(shape) * dtype.itemsize
+    if declared > size:
+        raise ValueError(f"is truncated: {declared} bytes declared, {size} there")
 
 
 def _pick(path: Path, names: list[str], name: str | None, usual: str) -> str:

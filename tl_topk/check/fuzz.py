@@ -11,7 +11,7 @@ from tl_topk.check.case import Case
 from tl_topk.check.generate import make_case
 from tl_topk.check.shrink import shrink
 from tl_topk.check.trial import failure
-from tl_topk.placement import device_type_of
+from tl_topk.placement import Placement
 
 __all__ = ["Finding", "Report", "fuzz"]
 
@@ -66,6 +66,7 @@ def fuzz(
 
 def _dtypes(backend: str) -> tuple[str, ...]:
     """bfloat16 on the CPU needs torch, as NumPy does not know it."""
-    if device_type_of(backend) == "cpu" and importlib.util.find_spec("torch") is None:
+    on_cpu = Placement.of(backend, "float32").device_type == "cpu"
+    if on_cpu and importlib.util.find_spec("torch") is None:
         return "float32", "float16"
     return "float32", "float16", "bfloat16"

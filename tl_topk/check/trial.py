@@ -10,7 +10,7 @@ import numpy as np
 from tl_topk.api import TopK, topk, topk_indices
 from tl_topk.check.case import Case
 from tl_topk.check.reference import best_of_row, padding_bits, row_bounds, widen
-from tl_topk.placement import BITS, bits_of, device_type_of, place
+from tl_topk.placement import BITS, Placement, bits_of
 
 __all__ = ["Answer", "difference", "failure", "run"]
 
@@ -33,22 +33,22 @@ class Answer:
 def run(case: Case, backend: str) -> Answer:
     """The answer of ``backend``. All that the case says not to read holds the best score there is,
     or NaN: selected or compared, it shows."""
-    device = device_type_of(backend)
+    placement = Placement.of(backend, case.dtype)
     poison = _poison(case)
     stride = case.width + case.gap
     memory = np.full(case.skew + case.rows * stride + 1, poison, BITS[case.dtype])
     rows = memory[case.skew : case.skew + case.rows * stride].reshape(case.rows, stride)
     rows[:, : case.width] = case.scores
     # The view is taken on the device: a copy of a host view would lie there tidily again.
-    placed = place(memory, case.dtype, device)
+    placed = placement.put(memory, case.dtype)
     scores = placed[case.skew : case.skew + case.rows * stride]
     scores = scores.reshape(case.rows, stride)[:, : case.width]
 
-    index_memory, indices = _output(case, np.dtype(np.int32), "int32", device)
-    value_memory, values = _output(case, np.dtype(BITS[case.dtype]), case.dtype, device)
+    index_memory, indices = _output(case, np.dtype(np.int32), "int32", placement)
+    value_memory, values = _output(case, np.dtype(BITS[case.dtype]), case.dtype, placement)
     options: dict[str, Any] = {
-        "lengths": _integers(case.lengths, device, like=placed),
-        "row_starts": _integers(case.row_starts, device, like=placed),
+        "lengths": _integers(case.lengths, placement),
+        "row_starts": _integers(case.row_starts, placement),
         "largest": case.largest,
         "order": case.order,
         "backend": backend,
@@ -131,10 +131,10 @@ def _poison(case: Case) -> int:
     return best if case.seed % 2 else best | 1  # | 1 makes a NaN of an infinity
 
 
-def _output(case: Case, bits: np.dtype[Any], dtype: str, device: str) -> tuple[Any, Any]:
+def _output(case: Case, bits: np.dtype[Any], dtype: str, placement: Placement) -> tuple[Any, Any]:
     """(whole memory, the part to be written): rows of k with a margin on both sides."""
     memory = np.full((case.rows, case.k + 2 * _MARGIN), _CANARY, bits)
-    placed = place(memory, dtype, device)
+    placed = placement.put(memory, dtype)
     return placed, placed[:, _MARGIN : _MARGIN + case.k]
 
 
@@ -143,11 +143,5 @@ def _outside(memory: Ndarray, case: Case) -> bool:
     return any(bool((margin != _CANARY).any()) for margin in margins)
 
 
-def _integers(array: Ndarray | None, device: str, like: Any) -> Any:
-    if array is None:
-        return None
-    if isinstance(like, np.ndarray):
-        return array
-    import torch
-
-    return torch.from_numpy(array).to(device)
+def _integers(array: Ndarray | None, placement: Placement) -> Any:
+    return None if array is None else placement.put(array, array.dtype.name)

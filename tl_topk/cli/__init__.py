@@ -1,12 +1,11 @@
 """The command line: ``tl-topk`` and ``python -m tl_topk``.
 
 Exit codes: 0 done, 1 a wrong answer was found, 2 the command cannot be carried out (one line on
-stderr says why), 130 interrupted, 143 terminated.
+stderr says why), 130 interrupted, 143 terminated. A closed pipe ends it silently, as any filter.
 """
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -15,14 +14,11 @@ from typing import NoReturn
 import click
 
 import tl_topk
-from tl_topk.cli.check import check
-from tl_topk.cli.demo import demo
-from tl_topk.cli.info import info
-from tl_topk.cli.select import select
+from tl_topk.cli import check, demo, info, select
 
 __all__ = ["cli", "main"]
 
-_FAILED, _INTERRUPTED, _TERMINATED, _PIPE_CLOSED = 2, 130, 143, 141
+_FAILED, _INTERRUPTED, _TERMINATED = 2, 130, 143
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -31,7 +27,7 @@ def cli() -> None:
     """Exact top-k of long rows."""
 
 
-for _command in (demo, info, select, check):
+for _command in (demo.demo, info.info, select.select, check.check):
     cli.add_command(_command)
 
 
@@ -39,15 +35,14 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Runs the command line and exits."""
     # An exception unwinds, so that temporary files go; the default action would leave them.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
         code = cli.main(arguments, prog_name="tl-topk", standalone_mode=False)
-        sys.stdout.flush()
     except (click.Abort, KeyboardInterrupt):
         sys.exit(_INTERRUPTED)
-    except BrokenPipeError:
-        # Whoever read the output is gone: nobody is to be told, and not by the interpreter's exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(_PIPE_CLOSED)
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message(), file=sys.stderr)
+        sys.exit(_FAILED)
     except click.ClickException as error:
         _fail(error.format_message())
     except (ValueError, TypeError, RuntimeError, ImportError, MemoryError, OSError) as error:

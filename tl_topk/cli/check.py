@@ -10,6 +10,7 @@ import click
 
 from tl_topk.check import Finding, Report, failure, fuzz, load_case, save_case
 from tl_topk.cli.common import backend_option, json_option, note, print_json, progress, show
+from tl_topk.dispatch import AUTO, require
 from tl_topk.placement import best_backend
 
 __all__ = ["check"]
@@ -43,7 +44,8 @@ def check(
 
     On the first difference it exits 1 and leaves a small reproducer for --replay.
     """
-    backend = best_backend() if backend == "auto" else backend
+    backend = best_backend() if backend == AUTO else backend
+    require(backend)
     if replay is not None:
         report = _replayed(replay, backend)
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import click
 from rich.console import Console
@@ -10,20 +11,32 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from tl_topk.backends import BACKENDS
+from tl_topk.dispatch import AUTO
 
 __all__ = ["backend_option", "facts", "json_option", "note", "print_json", "progress", "show"]
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 backend_option = click.option(
-    "--backend", type=click.Choice(("auto", *BACKENDS)), default="auto", show_default=True
+    "--backend", type=click.Choice((AUTO, *BACKENDS)), default=AUTO, show_default=True
 )
 
 _STDERR = Console(stderr=True, highlight=False)
 
 
 def print_json(data: object) -> None:
-    click.echo(json.dumps(data, allow_nan=True))
+    """One line of JSON on stdout; numbers that JSON does not have as the strings Python reads."""
+    click.echo(json.dumps(_jsonable(data), allow_nan=False))
+
+
+def _jsonable(data: object) -> object:
+    if isinstance(data, dict):
+        return {name: _jsonable(value) for name, value in data.items()}
+    if isinstance(data, list):
+        return [_jsonable(value) for value in data]
+    if isinstance(data, float) and not math.isfinite(data):
+        return str(data)
+    return data
 
 
 def show(*parts: object) -> None:

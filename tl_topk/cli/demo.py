@@ -17,8 +17,9 @@ import tl_topk
 from tl_topk.api import topk
 from tl_topk.check.reference import best_of_row, widen
 from tl_topk.cli.common import backend_option, json_option, print_json, show
+from tl_topk.dispatch import AUTO
 from tl_topk.files import open_scores
-from tl_topk.placement import best_backend, bits_of, device_type_of, place, synchronize
+from tl_topk.placement import Placement, best_backend, bits_of
 from tl_topk.select import planned
 
 __all__ = ["demo"]
@@ -26,7 +27,7 @@ __all__ = ["demo"]
 Ndarray: TypeAlias = "np.ndarray[Any, Any]"
 
 _WRONG = 1
-_TIMED_MICROSECONDS = 5e5
+_TIMED_SECONDS = 0.5
 
 
 @click.command()
@@ -42,8 +43,8 @@ def demo(context: click.Context, k: int, backend: str, scores: Path | None, as_j
     """
     file = open_scores(scores or _find_scores())
     host = bits_of(file.read(0, file.rows))
-    device = device_type_of(best_backend() if backend == "auto" else backend)
-    placed = place(host, file.dtype, device)
+    placement = Placement.of(best_backend() if backend == AUTO else backend, file.dtype)
+    placed = placement.put(host, file.dtype)
 
     result = topk(placed, k, order="value", backend=backend)
     indices = bits_of(result.indices).view(np.int32)
@@ -58,7 +59,7 @@ def demo(context: click.Context, k: int, backend: str, scores: Path | None, as_j
         "backend": plan.decision.backend,
         "reason": f"{plan.decision.reason}; {plan.plan.reason}",
         "correct": all(row["correct"] for row in rows),
-        "microseconds": _times(placed, k, backend, device),
+        "microseconds": _times(placed, k, backend, placement),
         "selected": rows,
     }
     if as_json:
@@ -93,11 +94,11 @@ def _row(indices: Ndarray, scores: Ndarray, k: int) -> dict[str, Any]:
     }
 
 
-def _times(scores: Any, k: int, backend: str, device: str) -> dict[str, float | None]:
+def _times(scores: Any, k: int, backend: str, placement: Placement) -> dict[str, float | None]:
     """Microseconds a call, all rows at once, outputs given: median of calls on a warm cache."""
     out = topk(scores, k, backend=backend)
     times: dict[str, float | None] = {
-        "tl_topk": _median(lambda: topk(scores, k, backend=backend, out=out), device),
+        "tl_topk": _median(lambda: topk(scores, k, backend=backend, out=out), placement),
         "torch.topk": None,
     }
     if importlib.util.find_spec("torch") is not None:
@@ -107,20 +108,21 @@ def _times(scores: Any, k: int, backend: str, device: str) -> dict[str, float | 
         fewer = min(k, tensor.shape[-1])
         torch_out = torch.topk(tensor, fewer)
         pair = (torch_out.values, torch_out.indices)
-        times["torch.topk"] = _median(lambda: torch.topk(tensor, fewer, out=pair), device)
+        times["torch.topk"] = _median(lambda: torch.topk(tensor, fewer, out=pair), placement)
     return times
 
 
-def _median(call: Callable[[], object], device: str) -> float:
+def _median(call: Callable[[], object], placement: Placement) -> float:
     # Launches overlap with the host's work, so a GPU is timed over many; a CPU call is its own.
-    calls = 100 if device == "cuda" else 1
+    calls = 100 if placement.device_type == "cuda" else 1
     spent: list[float] = []
-    while not spent or sum(spent) * calls < _TIMED_MICROSECONDS:
-        synchronize(device)
+    deadline = time.perf_counter() + _TIMED_SECONDS
+    while not spent or time.perf_counter() < deadline:
+        placement.synchronize()
         begin = time.perf_counter_ns()
         for _ in range(calls):
             call()
-        synchronize(device)
+        placement.synchronize()
         spent.append((time.perf_counter_ns() - begin) / 1e3 / calls)
     return statistics.median(spent)
 

@@ -12,9 +12,10 @@ from rich.table import Table
 
 from tl_topk.api import topk
 from tl_topk.cli.common import backend_option, json_option, print_json, progress, show
+from tl_topk.dispatch import decide
 from tl_topk.files import ScoreFile, load_integers, open_scores, save_npz
-from tl_topk.placement import BITS, bits_of, device_type_of, place
-from tl_topk.problem import ORDERS, checked_k
+from tl_topk.placement import BITS, Placement, bits_of
+from tl_topk.problem import ORDERS, Problem
 
 __all__ = ["select"]
 
@@ -56,6 +57,17 @@ def select(
     file = open_scores(scores, name)
     if output is not None and output.suffix != ".npz":
         raise click.UsageError(f"--output must end in '.npz', got {output.name!r}")
+    placement = Placement.of(backend, file.dtype)
+    problem = Problem(
+        rows=file.rows,
+        width=file.width,
+        k=k,
+        dtype=file.dtype,
+        order=order,
+        largest=not smallest,
+        device_type=placement.device_type,
+    )
+    decision = decide(problem, backend)  # before anything is read
     options: dict[str, Any] = {
         "lengths": lengths and load_integers(lengths, "lengths", file.rows),
         "row_starts": row_starts and load_integers(row_starts, "row_starts", file.rows),
@@ -64,7 +76,7 @@ def select(
         "backend": backend,
     }
     begin = time.perf_counter()
-    values, indices = _select_blocks(file, checked_k(k), **options)
+    values, indices = _select_blocks(file, k, placement, **options)
     seconds = time.perf_counter() - begin
     if len(file.shape) == 1:
         values, indices = values[0], indices[0]
@@ -80,7 +92,7 @@ def select(
             "k": k,
             "order": order,
             "largest": not smallest,
-            "backend": backend,
+            "backend": decision.backend,
             "seconds": seconds,
             "output": None if output is None else str(output),
         }
@@ -89,7 +101,8 @@ def select(
         print_json(report)
         return
     show(
-        f"{file.rows} rows x {file.width} {file.dtype}, k = {k}, in {seconds:.3f} s",
+        f"{file.rows} rows x {file.width} {file.dtype}, k = {k}, in {seconds:.3f} s on backend"
+        f" {decision.backend}",
         _table(np.atleast_2d(indices), np.atleast_2d(values)),
     )
     if output is not None:
@@ -99,6 +112,7 @@ def select(
 def _select_blocks(
     file: ScoreFile,
     k: int,
+    placement: Placement,
     *,
     lengths: Ndarray | None,
     row_starts: Ndarray | None,
@@ -107,7 +121,6 @@ def _select_blocks(
     backend: str,
 ) -> tuple[Ndarray, Ndarray]:
     """(values, indices), block after block of rows."""
-    device = device_type_of(backend)
     bits = BITS[file.dtype]
     indices = np.empty((file.rows, k), np.int32)
     values = np.empty((file.rows, k), bits)
@@ -116,13 +129,13 @@ def _select_blocks(
         task = bar.add_task("selecting", total=file.rows)
         for first in range(0, file.rows, step):
             last = min(first + step, file.rows)
-            block = place(bits_of(file.read(first, last)), file.dtype, device)
+            block = placement.put(bits_of(file.read(first, last)), file.dtype)
             result = topk(
                 block,
                 k,
-                lengths=None if lengths is None else place(lengths[first:last], "int64", device),
+                lengths=None if lengths is None else placement.put(lengths[first:last], "int64"),
                 row_starts=(
-                    None if row_starts is None else place(row_starts[first:last], "int64", device)
+                    None if row_starts is None else placement.put(row_starts[first:last], "int64")
                 ),
                 largest=largest,
                 order=order,
@@ -140,10 +153,10 @@ def _table(indices: Ndarray, values: Ndarray) -> Table:
     """The first slots of the first rows."""
     table = Table()
     table.add_column("row", justify="right")
-    table.add_column("index: value")
+    table.add_column("index: value", no_wrap=True)
     for row in range(min(len(indices), _ROWS_SHOWN)):
         shown = zip(indices[row, :_SLOTS_SHOWN], values[row, :_SLOTS_SHOWN], strict=True)
-        slots = [f"{index}: {value:.6g}" for index, value in shown]
+        slots = [f"{index}: {value:.4g}" for index, value in shown]
         more = ["..."] if indices.shape[1] > _SLOTS_SHOWN else []
         table.add_row(str(row), "  ".join(slots + more))
     if len(indices) > _ROWS_SHOWN:
