@@ -7,12 +7,13 @@
 
 namespace tl_topk {
 
-constexpr int64_t kSamples = 2048;
+constexpr int64_t kMostSamples = 2048;
 
 // A key that almost surely k elements of the row reach, and few more: kNanKey, which rejects
-// nothing, where the row is too short to gain by it. `scratch` holds kSamples ranks. One element is
-// drawn from each of kSamples equal stretches, at a place in it that varies, so that no period of
-// the data meets one of the sample. The places are fixed: the same row takes the same time.
+// nothing, where the row is too short to gain by it. `scratch` holds kMostSamples ranks. One
+// element is drawn from each of many equal stretches, at a place in it that varies, so that no
+// period of the data meets one of the sample. The places are fixed: the same row takes the same
+// time.
 template <class Element>
 uint32_t sample_floor(const Row<Element>& row, int64_t k, uint64_t* scratch);
 

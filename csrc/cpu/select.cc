@@ -39,11 +39,14 @@ uint64_t kth_rank(const uint64_t* ranks, int64_t count, int64_t k, uint64_t* scr
       lowest = std::min(lowest, ranks[i]);
       highest = std::max(highest, ranks[i]);
     }
-    const int shift = std::max(bit_width(highest - lowest) - kBinBits, 0);
-    std::array<uint32_t, kBins> members{};
+    // About one bin for each rank: to clear and to search more would cost more than it saves.
+    const int bin_bits = std::min(bit_width(static_cast<uint64_t>(count)), kBinBits);
+    const int shift = std::max(bit_width(highest - lowest) - bin_bits, 0);
+    size_t bin = (size_t{1} << bin_bits) - 1;
+    std::array<uint32_t, kBins> members;
+    std::fill_n(members.begin(), bin + 1, 0u);
     for (int64_t i = 0; i < count; ++i) ++members[(ranks[i] - lowest) >> shift];
 
-    size_t bin = kBins - 1;
     while (static_cast<int64_t>(members[bin]) < k) k -= members[bin--];
 
     int64_t kept = 0;  // never ahead of i, so `scratch` may be `ranks`

@@ -42,7 +42,7 @@ struct Scratch {
   uint64_t* spare;
   int64_t spare_size;  // of one thread
 
-  static int64_t spare_for(int64_t list_size) { return std::max(list_size, kSamples); }
+  static int64_t spare_for(int64_t list_size) { return std::max(list_size, kMostSamples); }
 };
 
 // The result slots of one row.
