@@ -224,9 +224,9 @@ void TopKPlanObj::reflect() {
       .def_ro("workspace_bytes", &Self::workspace_bytes, refl::init(false))
       .def("run", &Self::run)
       .def("explain", &Self::explain);
-  refl::TypeAttrDef<Self>().def(refl::type_attr::kRepr, [](const Self* self, const ffi::Function&) {
-    return self->explain();
-  });
+  // The hook that ReprPrint looks up; the constant for its name moves between versions of TVM FFI.
+  refl::TypeAttrDef<Self>().def(
+      "__ffi_repr__", [](const Self* self, const ffi::Function&) { return self->explain(); });
 }
 
 }  // namespace tl_topk
