@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import doctest
 import pickle
+import re
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -407,6 +409,16 @@ def test_info() -> None:
     if not info["build"]["cuda"]:
         assert info["devices"] == []
         assert "no CUDA kernels" in info["backends"]["dsmem"]
+
+
+def test_the_readme_runs() -> None:
+    readme = (Path(__file__).parents[1] / "README.md").read_text()
+    (example,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(example, names)
+    assert names["indices"].shape == (4, 2048)
+    assert (names["indices"][3, :100] >= 0).all()
+    assert (names["indices"][3, 100:] == -1).all()
 
 
 @pytest.mark.parametrize("module", [tl_topk.api, tl_topk.about])

@@ -21,10 +21,14 @@ __all__ = ["cli", "main"]
 _FAILED, _INTERRUPTED, _TERMINATED = 2, 130, 143
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(context_settings={"help_option_names": ["-h", "--help"]}, invoke_without_command=True)
 @click.version_option(tl_topk.__version__, prog_name="tl-topk")
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """Exact top-k of long rows."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help(), err=True)
+        context.exit(_FAILED)
 
 
 for _command in (demo.demo, info.info, select.select, check.check):
@@ -40,9 +44,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         code = cli.main(arguments, prog_name="tl-topk", standalone_mode=False)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(_INTERRUPTED)
-    except click.exceptions.NoArgsIsHelpError as error:
-        print(error.format_message(), file=sys.stderr)
-        sys.exit(_FAILED)
     except click.ClickException as error:
         _fail(error.format_message())
     except (ValueError, TypeError, RuntimeError, ImportError, MemoryError, OSError) as error:
