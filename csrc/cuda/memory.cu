@@ -9,7 +9,7 @@ namespace tl_topk {
 DeviceGuard::DeviceGuard(int device) {
   check_cuda(cudaGetDevice(&previous_), "cudaGetDevice");
   if (previous_ == device) {
-    previous_ = -1;  // nothing to restore
+    previous_ = -1;
   } else {
     check_cuda(cudaSetDevice(device), "cudaSetDevice");
   }

@@ -16,7 +16,7 @@ class DeviceGuard {
   DeviceGuard& operator=(const DeviceGuard&) = delete;
 
  private:
-  int previous_;
+  [[maybe_unused]] int previous_;  // -1 where there is nothing to restore
 };
 
 // Zeroed memory of the current device.
