@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import doctest
 import pickle
 import re
@@ -10,6 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,7 @@ from tl_topk.dispatch import Decision, decide, fixed, rule
 from tl_topk.plans import PLANS, ClockCache
 from tl_topk.problem import Problem
 from tl_topk.select import planned
+from tl_topk.torch_arrays import TORCH, WORKSPACES
 
 CPU = Problem(rows=2, width=100, k=5, dtype="float32")
 CUDA = Problem(rows=2, width=100, k=5, dtype="float32", device_type="cuda", device_id=1)
@@ -198,6 +201,67 @@ class TestPlanCache:
         for thread in threads:
             thread.join()
         assert wrong == []
+
+
+class TestWorkspaces:
+    """Which workspace a CUDA launch gets, on a pretended GPU whose memory is the CPU's."""
+
+    @pytest.fixture
+    def gpu(self, monkeypatch: pytest.MonkeyPatch) -> Any:
+        class Gpu:
+            device: int | None = None
+            stream = 1
+            capturing = False
+
+        gpu = Gpu()
+        monkeypatch.setattr(torch.cuda, "current_device", lambda: gpu.device)
+        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: gpu.capturing)
+        monkeypatch.setattr(
+            torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=gpu.stream)
+        )
+        WORKSPACES.clear()
+        yield gpu
+        WORKSPACES.clear()
+
+    def test_one_per_stream(self, gpu: Any) -> None:
+        first = TORCH.workspace(scores(), 100)
+        assert (first.shape, first.dtype) == ((100,), torch.uint8)
+        assert not first.any()
+        assert TORCH.workspace(scores(), 50) is first
+        gpu.stream = 2
+        other = TORCH.workspace(scores(), 100)
+        assert other is not first
+        gpu.stream = 1
+        assert TORCH.workspace(scores(), 100) is first
+        larger = TORCH.workspace(scores(), 200)
+        assert larger.numel() == 200
+        assert TORCH.workspace(scores(), 100) is larger
+        assert len(WORKSPACES) == 2
+
+    def test_a_graph_gets_its_own_each_time(self, gpu: Any) -> None:
+        eager = TORCH.workspace(scores(), 100)
+        gpu.capturing = True
+        captured = [TORCH.workspace(scores(), 100) for _ in range(2)]
+        assert len({id(each) for each in (eager, *captured)}) == 3
+        gpu.capturing = False
+        assert TORCH.workspace(scores(), 100) is eager
+
+    def test_asks_the_device_of_the_scores(self, gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The current device may be another, and its stream's capture is not ours."""
+        gpu.device = 7
+        entered = []
+
+        @contextlib.contextmanager
+        def device(index: int | None) -> Iterator[None]:
+            entered.append(index)
+            before, gpu.device = gpu.device, index
+            yield
+            gpu.device = before
+
+        monkeypatch.setattr(torch.cuda, "device", device)
+        TORCH.workspace(scores(), 100)
+        assert entered == [None]
+        assert gpu.device == 7
 
 
 class TestOut:

@@ -18,6 +18,7 @@ Ndarray: TypeAlias = "np.ndarray[Any, Any]"
 # Elements of one case: more would spend the time on few cases, as the reference sorts them all.
 _MAX_ELEMENTS = 2**19
 _NARROW, _WIDE = 2**9, 2**18
+_MANY = 2**8  # rows
 
 # Where kernels change their ways: widths of blocks, clusters and buffers, and sizes of k.
 _LANDMARK_WIDTHS = (32, 128, 1024, 4096, 8192, 16384, 32768, 65536, 131072, 262144)
@@ -28,8 +29,7 @@ def make_case(seed: int, dtypes: tuple[str, ...]) -> Case:
     """The case of ``seed``, its dtype one of ``dtypes``."""
     rng = np.random.default_rng(seed)
     width = _width(rng)
-    rows = 0 if rng.random() < 0.02 else int(rng.integers(1, 9))
-    rows = min(rows, _MAX_ELEMENTS // (width + 1))
+    rows = min(_rows(rng), _MAX_ELEMENTS // (width + 1))
     family = str(rng.choice(list(FAMILIES)))
     dtype = str(rng.choice(dtypes))
     scores = np.zeros((rows, width), np.float32)
@@ -53,6 +53,10 @@ def make_case(seed: int, dtypes: tuple[str, ...]) -> Case:
 
 def _near(rng: Generator, landmark: int) -> int:
     return max(0, landmark + int(rng.integers(-2, 3)))
+
+
+def _rows(rng: Generator) -> int:
+    return 0 if rng.random() < 0.02 else int(2 ** rng.uniform(0, np.log2(_MANY)))
 
 
 def _width(rng: Generator) -> int:
