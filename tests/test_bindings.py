@@ -240,6 +240,42 @@ class TestRun:
         TopKPlan(rows, WIDTH, k, values=False).run(torch.randn(rows, WIDTH), indices)
 
 
+@pytest.mark.gpu
+class TestWorkspace:
+    """Plans that need device memory besides their arguments."""
+
+    @pytest.fixture
+    def plan(self) -> TopKPlan:
+        for rows, width in ((1, 1 << 20), (1, 1 << 17), (64, 1 << 17)):
+            plan = TopKPlan(rows, width, 2048, order="index", device_type="cuda", values=False)
+            if plan.workspace_bytes:
+                return plan
+        pytest.skip("no problem of these needs a workspace on this GPU")
+
+    def run(self, plan: TopKPlan, workspace: torch.Tensor | None = None) -> bool:
+        scores = torch.randn(plan.rows, plan.width, device="cuda")
+        indices = torch.empty(plan.rows, plan.k, dtype=torch.int32, device="cuda")
+        plan.run(scores, indices, workspace=workspace)
+        return torch.equal(indices, scores.topk(plan.k).indices.sort().values.int())
+
+    def test_given_or_owned(self, plan: TopKPlan) -> None:
+        given = torch.zeros(plan.workspace_bytes, dtype=torch.uint8, device="cuda")
+        assert all(self.run(plan, workspace) for workspace in (given, None, given, None))
+        assert not given.any()
+        with pytest.raises(ValueError, match=r"workspace: expected shape \(n,\) with n at least"):
+            self.run(plan, given[:-1])
+
+    def test_owned_by_one_thread_at_a_time(self, plan: TopKPlan) -> None:
+        def outcome(_: int) -> str:
+            try:
+                return "right" if self.run(plan) else "wrong"
+            except RuntimeError as error:
+                return "refused" if "another thread" in str(error) else str(error)
+
+        with ThreadPoolExecutor(4) as pool:
+            assert {"right"} <= set(pool.map(outcome, range(400))) <= {"right", "refused"}
+
+
 class TestPlainObjects:
     @pytest.mark.parametrize(
         "make", [h200, lambda: _ffi.launch_config(1, 65536, 2048, device=h200())]
