@@ -42,6 +42,11 @@ def h200(**changes: Any) -> DeviceInfo:
     return DeviceInfo(**{**facts, **changes})
 
 
+def distinct(rows: int, width: int, device: str = "cpu") -> torch.Tensor:
+    """Scores without ties, so that torch.topk's answer is the only one."""
+    return torch.rand(rows, width, device=device).argsort(dim=1).float()
+
+
 def loaded_library() -> Path:
     """The file behind ``LIB``, as the operating system sees it."""
     paths = {
@@ -128,7 +133,7 @@ class TestPlan:
                 make()
 
     def test_many_threads_at_once_are_safe_without_a_workspace(self) -> None:
-        scores = torch.randn(4, 50_000)
+        scores = distinct(4, 50_000)
         expected = scores.topk(500).indices.sort().values.int()
         plan = TopKPlan(4, 50_000, 500, order="index", values=False)
 
@@ -151,7 +156,7 @@ class TestRun:
     @pytest.fixture
     def good(self) -> dict[str, Any]:
         return {
-            "scores": torch.randn(ROWS, WIDTH),
+            "scores": distinct(ROWS, WIDTH),
             "indices": torch.full((ROWS, K), 77, dtype=torch.int32),
             "values": torch.full((ROWS, K), 77.0),
             "lengths": torch.full((ROWS,), WIDTH, dtype=torch.int32),
@@ -217,7 +222,7 @@ class TestRun:
 
     def test_rows_may_lie_between_rows(self, plan: TopKPlan) -> None:
         """Scores, values and indices as columns of one matrix share no element."""
-        whole = torch.randn(ROWS, WIDTH + 2 * K)
+        whole = distinct(ROWS, WIDTH + 2 * K)
         scores, values, indices = whole.split([WIDTH, K, K], dim=1)
         plan.run(scores, indices.view(torch.int32), values)
         assert torch.equal(values.sort(descending=True).values, scores.topk(K).values)
@@ -253,7 +258,7 @@ class TestWorkspace:
         pytest.skip("no problem of these needs a workspace on this GPU")
 
     def run(self, plan: TopKPlan, workspace: torch.Tensor | None = None) -> bool:
-        scores = torch.randn(plan.rows, plan.width, device="cuda")
+        scores = distinct(plan.rows, plan.width, "cuda")
         indices = torch.empty(plan.rows, plan.k, dtype=torch.int32, device="cuda")
         plan.run(scores, indices, workspace=workspace)
         return torch.equal(indices, scores.topk(plan.k).indices.sort().values.int())
@@ -315,7 +320,7 @@ class TestNativeTopK:
 
     def test_cache(self) -> None:
         """More problems than the cache holds, from several threads, each met again."""
-        problems = [torch.randn(2, 300 + width) for width in range(90)]
+        problems = [distinct(2, 300 + width) for width in range(90)]
 
         def select(scores: torch.Tensor) -> bool:
             indices = torch.empty(2, 20, dtype=torch.int32)
