@@ -234,6 +234,18 @@ class TestSelect:
         refused(run("select", file, "-k", 1, "-o", tmp_path / "absent/out.npz"), "No such file")
         refused(run("bogus"), "bogus")
 
+    @pytest.mark.gpu
+    @pytest.mark.skipif(best_backend() != "dsmem", reason="this machine has no GPU")
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+    def test_on_the_gpu(self, dtype: torch.dtype, run: Any, tmp_path: Path) -> None:
+        save_file({"scores": torch.from_numpy(SCORES).to(dtype)}, tmp_path / "a.safetensors")
+        np.save(tmp_path / "lengths.npy", np.arange(12) * 30)
+        arguments = ("select", tmp_path / "a.safetensors", "-k", 9, "--order", "value", "--json")
+        arguments = (*arguments, "--lengths", tmp_path / "lengths.npy", "--backend")
+        here, there = run(*arguments, "cpu").data, run(*arguments, "dsmem").data
+        assert there["backend"] == "dsmem"
+        assert (there["indices"], there["values"]) == (here["indices"], here["values"])
+
     @pytest.mark.skipif(best_backend() == "dsmem", reason="this machine has a GPU")
     def test_no_gpu(self, run: Any, file: Path) -> None:
         refused(run("select", file, "-k", 1, "--backend", "dsmem"), "'dsmem' cannot run here")
