@@ -16,19 +16,24 @@ namespace tl_topk {
 struct BinMap {
   float scale;
   float shift;
-  int last;  // bins are 0 .. last
+  uint32_t last;  // bins are 0 .. last
 
-  TL_TOPK_HD int operator()(float x) const {
+  TL_TOPK_HD uint32_t operator()(float x) const {
     const float position = fmaf(x, scale, shift);
-    // Written so that NaN (inf * 0) lands in bin 0 and no conversion overflows.
-    if (!(position > 0.0f)) return 0;
-    return position < static_cast<float>(last) ? static_cast<int>(position) : last;
+#ifdef __CUDA_ARCH__
+    const uint32_t bin = __float2uint_rz(position);  // saturates: below 0 and NaN give 0
+#else
+    const uint32_t bin = !(position > 0.0f)          ? 0
+                         : position >= 4294967296.0f ? 0xffffffffu
+                                                     : static_cast<uint32_t>(position);
+#endif
+    return bin < last ? bin : last;
   }
 };
 
 // Bin 0 begins at `low`, bin `bins - 1` at `high`. Anchors that give no usable scale (equal,
 // infinite, too close) put everything into bin 0.
-TL_TOPK_HD BinMap make_bin_map(float low, float high, int bins) {
+TL_TOPK_HD BinMap make_bin_map(float low, float high, uint32_t bins) {
   const float scale = static_cast<float>(bins - 1) / (high - low);
   const float shift = -low * scale;
   const bool usable = scale > 0.0f && scale < INFINITY && shift > -INFINITY && shift < INFINITY;

@@ -7,7 +7,10 @@ namespace tl_topk {
 namespace {
 
 constexpr int kEntryBytes = 8;
-constexpr int kMinElementsPerBlock = 2048;  // fewer and the exchange costs more than it saves
+constexpr int kThreadsPerBlock = 512;
+constexpr int64_t kMaxElementsPerThread = 16;  // in registers
+constexpr int64_t kFewEntriesK = 2560;
+constexpr int kMinElementsPerBlock = 2048;  // fewer, and meeting costs more than it saves
 
 int64_t round_up_to_power_of_two(int64_t x) {
   int64_t p = 1;
@@ -39,23 +42,31 @@ LaunchConfig choose_launch(const Problem& problem, const DeviceFacts& device) {
   c.grid_blocks = problem.rows * c.blocks_per_row;
 
   const int64_t share = (problem.width + c.blocks_per_row - 1) / c.blocks_per_row;
-  const int per_vector = 16 / element_size(problem.dtype);
-  c.threads = share > 8192 ? 1024 : 512;
+  const int64_t per_vector = 16 / element_size(problem.dtype);
+  c.threads = kThreadsPerBlock;
   c.vectors_per_thread = 1;
-  while (c.vectors_per_thread < 4 &&
-         static_cast<int64_t>(c.threads) * c.vectors_per_thread * per_vector < share) {
+  while (c.vectors_per_thread * per_vector < kMaxElementsPerThread &&
+         c.threads * c.vectors_per_thread * per_vector < share) {
     c.vectors_per_thread *= 2;
   }
 
-  const int64_t staged = std::max<int64_t>(3 * std::min(problem.k, kMaxFastK), 4096);
-  c.segment_capacity =
-      static_cast<int>(c.blocks_per_row == 1 ? staged : 2 * staged / c.blocks_per_row);
-  c.sort_entries = problem.order == Order::kAny || c.large_k
-                       ? 0
-                       : static_cast<int>(std::max<int64_t>(64, round_up_to_power_of_two(problem.k)));
-  c.shared_bytes = kFixedSharedBytes +
-                   (static_cast<int64_t>(c.segment_capacity) * c.blocks_per_row + c.sort_entries) *
-                       kEntryBytes;
+  // The floor admits about 1.7 k elements. A segment has room for half as many again, since no row
+  // is spread quite evenly over its blocks, but not for more than the leader can hold.
+  const int64_t k = std::min(problem.k, kMaxFastK);
+  c.entries_per_thread = k <= kFewEntriesK ? kFewEntries : kManyEntries;
+  const int64_t staged = std::max<int64_t>(5 * k / 2, 4096);
+  c.segment_capacity = c.large_k
+                           ? 0
+                           : static_cast<int>(std::min<int64_t>(
+                                 c.blocks_per_row == 1 ? staged : 3 * staged / 2 / c.blocks_per_row,
+                                 c.threads / c.blocks_per_row * c.entries_per_thread));
+  c.sort_entries =
+      problem.order == Order::kAny || c.large_k
+          ? 0
+          : static_cast<int>(std::max<int64_t>(64, round_up_to_power_of_two(problem.k)));
+  c.shared_bytes =
+      kFixedSharedBytes +
+      (static_cast<int64_t>(c.segment_capacity) * c.blocks_per_row + c.sort_entries) * kEntryBytes;
   c.reason = c.scope == Scope::kBlock
                  ? "one block per row: rows are short or as many as the GPU holds blocks"
                  : "one cluster of " + std::to_string(c.blocks_per_row) +
@@ -63,15 +74,6 @@ LaunchConfig choose_launch(const Problem& problem, const DeviceFacts& device) {
   return c;
 }
 
-const char* scope_name(Scope scope) {
-  switch (scope) {
-    case Scope::kBlock:
-      return "block";
-    case Scope::kCluster:
-      return "cluster";
-    default:
-      return "grid";
-  }
-}
+const char* scope_name(Scope scope) { return scope == Scope::kBlock ? "block" : "cluster"; }
 
 }  // namespace tl_topk

@@ -13,11 +13,14 @@ namespace tl_topk {
 enum class Scope : uint8_t {
   kBlock = 0,    // one block: shared memory
   kCluster = 1,  // one cluster: distributed shared memory
-  kGrid = 2,     // many blocks: L2, cooperative launch
 };
 
 // Rows wider in k than this take the exact but slower large-k kernel.
 constexpr int64_t kMaxFastK = 4096;
+
+// The leader holds this many survivors in each thread's registers; the second for k near kMaxFastK.
+constexpr int kFewEntries = 12;
+constexpr int kManyEntries = 24;
 
 struct LaunchConfig {
   Scope scope = Scope::kBlock;
@@ -25,6 +28,7 @@ struct LaunchConfig {
   int blocks_per_row = 1;
   int threads = 0;             // per block
   int vectors_per_thread = 0;  // 16-byte loads in flight per thread
+  int entries_per_thread = 0;  // that the leader can hold in registers
   int segment_capacity = 0;    // entries a block may deliver to the leader
   int sort_entries = 0;        // keys the leader sorts; 0 when the order of slots is free
   int64_t grid_blocks = 0;

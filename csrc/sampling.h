@@ -5,7 +5,7 @@
 // P = 1 - (1 - p)^g, so the number of such groups among m is binomial. The floor is the group
 // maximum whose rank lies `kDeviations` standard deviations beyond the expectation: almost surely
 // below the k-th element, and as near to it as m groups can tell. Group maxima tell most about the
-// threshold when g * p is near 1.4, which decides the group size.
+// threshold when g * p is near 1, which decides the group size.
 //
 // A wrong guess costs time, never exactness: the kernel counts what passes the floor.
 #pragma once
@@ -19,46 +19,64 @@ namespace tl_topk {
 
 constexpr uint32_t kGroups = 128;
 
+// (1 - share)^size. On the GPU one thread computes it while the row is on its way: a few units in
+// the last place do not matter, the latency does.
+TL_TOPK_HD float chance_of_none(float share, float size) {
+#ifdef __CUDA_ARCH__
+  return exp2f(size * __log2f(1.0f - share));
+#else
+  return std::exp2(size * std::log2(1.0f - share));
+#endif
+}
+TL_TOPK_HD float quick_sqrt(float x) {
+#ifdef __CUDA_ARCH__
+  return __fsqrt_rn(x);
+#else
+  return std::sqrt(x);
+#endif
+}
+
 struct SamplePlan {
-  uint32_t per_thread;    // elements of each sampled thread that belong to its group
-  uint32_t lanes;         // threads in a group
-  bool has_floor;         // false: the sample is too small to reject anything
-  uint32_t low_rank;      // 1-based rank, among group maxima, of the floor (or of the lowest one)
-  uint32_t ceiling_rank;  // of the value that the k-th element almost surely does not exceed
+  uint8_t per_thread;    // elements of each sampled thread that belong to its group
+  uint8_t lanes;         // threads in a group
+  uint8_t groups;        // with anything in them
+  uint8_t low_rank;      // 1-based rank, among group maxima, of the floor
+  bool has_floor;        // false: the sample is too small to reject anything
+  uint8_t ceiling_rank;  // of the value that the k-th element almost surely does not exceed
 };
 
-// `held`: elements of the row that all sampled threads together hold; `capacity`: the most they
-// could; `per_thread_max` of them in one thread; `lanes_max`: threads a group can have.
-TL_TOPK_HD SamplePlan plan_sample(uint32_t length, uint32_t k, uint32_t held, uint32_t capacity,
-                                  uint32_t per_thread_max, uint32_t lanes_max) {
-  constexpr float kBestOdds = 1.4f;
-  constexpr float kDeviations = 4.5f;
+// The sample is what `blocks` blocks of `threads` threads load first, `per_thread` elements each.
+// A wrong guess costs time, never exactness: the kernel counts what passes the floor.
+TL_TOPK_HD SamplePlan plan_sample(uint32_t length, uint32_t k, uint32_t per_thread,
+                                  uint32_t threads, uint32_t blocks) {
+  constexpr float kBestOdds = 1.05f;
+  constexpr float kDeviations = 4.0f;
   const float share = static_cast<float>(k) / static_cast<float>(length);
   const float best_size = kBestOdds / share;
-
-  SamplePlan plan{per_thread_max, 1, false, 1, 1};
-  if (best_size < static_cast<float>(per_thread_max)) {
-    plan.per_thread = best_size < 2.0f ? 1 : static_cast<uint32_t>(best_size);
+  const uint32_t lanes_max = threads / kGroups;
+  if (length <= k) return {1, 1, 1, 1, false, 1};  // no selection, no sample
+  uint32_t sampled = per_thread;
+  uint32_t lanes = 1;
+  if (best_size < static_cast<float>(per_thread)) {
+    sampled = best_size < 2.0f ? 1 : static_cast<uint32_t>(best_size);
   } else {
-    while (plan.lanes < lanes_max &&
-           static_cast<float>(2 * plan.lanes * per_thread_max) <= best_size) {
-      plan.lanes *= 2;
-    }
+    while (lanes < lanes_max && static_cast<float>(2 * lanes * per_thread) <= best_size) lanes *= 2;
   }
   // A row shorter than the blocks can hold leaves the last groups empty.
-  const float groups = held < capacity ? static_cast<float>(kGroups) * static_cast<float>(held) /
-                                             static_cast<float>(capacity)
-                                       : static_cast<float>(kGroups);
-  const float size = static_cast<float>(plan.lanes * plan.per_thread);
-  const float odds = 1.0f - expf(size * log1pf(-share));
+  const float capacity = static_cast<float>(per_thread * threads * blocks);
+  const float held = static_cast<float>(length) < capacity ? static_cast<float>(length) : capacity;
+  const float groups = static_cast<float>(kGroups) * held / capacity;
+  const float odds = 1.0f - chance_of_none(share, static_cast<float>(lanes * sampled));
   const float expected = groups * odds;
-  const float margin = kDeviations * sqrtf(expected * (1.0f - odds)) + 1.0f;
-  const float floor_rank = ceilf(expected + margin);
-  const float ceiling_rank = floorf(expected - margin);
-  plan.has_floor = floor_rank <= groups;
-  plan.low_rank = static_cast<uint32_t>(plan.has_floor ? floor_rank : fmaxf(groups, 1.0f));
-  plan.ceiling_rank = ceiling_rank >= 1.0f ? static_cast<uint32_t>(ceiling_rank) : 1;
-  return plan;
+  const float margin = kDeviations * quick_sqrt(expected * (1.0f - odds)) + 1.0f;
+  const float low = ceilf(expected + margin);
+  const float ceiling = floorf(expected - margin);
+  return {static_cast<uint8_t>(sampled),
+          static_cast<uint8_t>(lanes),
+          static_cast<uint8_t>(groups > 1.0f ? groups : 1.0f),
+          static_cast<uint8_t>(low <= groups ? low : groups),
+          low <= groups,
+          static_cast<uint8_t>(ceiling >= 1.0f ? ceiling : 1.0f)};
 }
 
 }  // namespace tl_topk

@@ -17,6 +17,11 @@ struct Anchors {
   float ceiling;  // bins saturate here
 };
 
+struct AnchorScratch {
+  __align__(16) uint32_t group_keys[kGroups];  // read four at a time
+  uint32_t better[2 * kWarp];                  // groups better than each candidate; starts at zero
+};
+
 // Group maxima are compared as keys whose low bits are the group's number: all distinct, so each
 // has one rank. What the low bits held is rounded down, which only lowers the floor.
 constexpr uint32_t kGroupBits = kGroups - 1;
@@ -27,44 +32,66 @@ __device__ __forceinline__ float anchor_of_key(uint32_t key) {
   return rounded < kMinusInfKey ? -INFINITY : __uint_as_float(bits_of_key(rounded));
 }
 
-// Writes this thread's share of the group maxima. Needs a barrier before they are read.
+// Begins once the block has loaded x; scratch.better is zero. Every thread gets the anchors.
+//
+// Every second group maximum is a candidate, two a lane. Each warp counts for all candidates how
+// many of its share of the maxima are better; the sums are their ranks.
 template <uint32_t kElements>
-__device__ __forceinline__ void publish_group_maxima(const float (&x)[kElements],
-                                                     const SamplePlan& plan, uint32_t* group_keys) {
-  const uint32_t lanes_max = blockDim.x / kGroups;
-  const uint32_t lane = threadIdx.x % lanes_max;
+__device__ __forceinline__ Anchors find_anchors(const float (&x)[kElements], const SamplePlan& plan,
+                                                AnchorScratch& scratch) {
+  constexpr uint32_t kLanes = kThreads / kGroups;  // threads of a group at the most
+  static_assert(kGroups == 4 * kWarp && kGroups == 8 * kWarps, "the shares below");
+  const uint32_t lane = threadIdx.x % kWarp;
+  const uint32_t warp = threadIdx.x / kWarp;
+
   float best = -INFINITY;
 #pragma unroll
   for (uint32_t i = 0; i < kElements; ++i) {
     if (i < plan.per_thread) best = fmaxf(best, x[i]);  // fmaxf passes over NaN
   }
-  if (lane >= plan.lanes) best = -INFINITY;
-  for (uint32_t d = 1; d < lanes_max; d *= 2) {
-    best = fmaxf(best, __shfl_xor_sync(kAllLanes, best, d));
-  }
-  const uint32_t group = threadIdx.x / lanes_max;
-  if (lane == 0) group_keys[group] = (order_key(__float_as_uint(best)) & ~kGroupBits) | group;
-}
+  if (lane % kLanes >= plan.lanes) best = -INFINITY;
+#pragma unroll
+  for (uint32_t d = 1; d < kLanes; d *= 2) best = fmaxf(best, __shfl_xor_sync(kAllLanes, best, d));
+  const uint32_t group = threadIdx.x / kLanes;
+  const uint32_t key = order_key_of_number(__float_as_uint(best));
+  if (lane % kLanes == 0) scratch.group_keys[group] = (key & ~kGroupBits) | group;
+  __syncthreads();
 
-// Ranks the group maxima, one thread each, and publishes the two that the plan names. Needs a
-// barrier before *anchors is read.
-__device__ __forceinline__ void publish_anchors(const uint32_t* group_keys, const SamplePlan& plan,
-                                                Anchors* anchors) {
-  if (threadIdx.x >= kGroups) return;
-  const uint32_t mine = group_keys[threadIdx.x];
-  uint32_t better = 0;
-#pragma unroll 8
-  for (uint32_t i = 0; i < kGroups / 4; ++i) {
-    const uint4 other = reinterpret_cast<const uint4*>(group_keys)[i];
-    better += (other.x > mine) + (other.y > mine) + (other.z > mine) + (other.w > mine);
+  const auto* keys = reinterpret_cast<const uint4*>(scratch.group_keys);
+  const uint32_t candidate[2] = {keys[lane].x, keys[lane].z};
+  uint32_t better[2] = {0, 0};
+#pragma unroll
+  for (uint32_t i = 0; i < 2; ++i) {
+    const uint4 other = keys[2 * warp + i];
+#pragma unroll
+    for (uint32_t c = 0; c < 2; ++c) {
+      better[c] += (other.x > candidate[c]) + (other.y > candidate[c]) + (other.z > candidate[c]) +
+                   (other.w > candidate[c]);
+    }
   }
-  const uint32_t rank = better + 1;
-  const float value = anchor_of_key(mine);
-  if (rank == plan.low_rank) {
-    anchors->low = value;
-    anchors->floor = plan.has_floor ? value : -INFINITY;
+#pragma unroll
+  for (uint32_t c = 0; c < 2; ++c) atomicAdd(&scratch.better[c * kWarp + lane], better[c]);
+  __syncthreads();
+
+  // The best candidate that is low enough, else the lowest there is: it cannot be far above. The
+  // ceiling likewise.
+  uint32_t low = 0;
+  uint32_t lowest = 0xffffffffu;
+  uint32_t ceiling = 0xffffffffu;
+  uint32_t highest = 0;
+#pragma unroll
+  for (uint32_t c = 0; c < 2; ++c) {
+    const uint32_t rank = scratch.better[c * kWarp + lane] + 1;
+    if (rank > plan.groups) continue;  // an empty group
+    lowest = min(lowest, candidate[c]);
+    highest = max(highest, candidate[c]);
+    if (rank >= plan.low_rank) low = max(low, candidate[c]);
+    if (rank <= plan.ceiling_rank) ceiling = min(ceiling, candidate[c]);
   }
-  if (rank == plan.ceiling_rank) anchors->ceiling = value;
+  low = max(__reduce_max_sync(kAllLanes, low), __reduce_min_sync(kAllLanes, lowest));
+  ceiling = min(__reduce_min_sync(kAllLanes, ceiling), __reduce_max_sync(kAllLanes, highest));
+  return {plan.has_floor ? anchor_of_key(low) : -INFINITY, anchor_of_key(low),
+          anchor_of_key(ceiling)};
 }
 
 }  // namespace tl_topk

@@ -24,11 +24,10 @@ __device__ void block_sort(T* keys, uint32_t n) {
   constexpr uint32_t kTile = 2 * kWarp;
   const uint32_t lane = threadIdx.x % kWarp;
   const uint32_t warp = threadIdx.x / kWarp;
-  const uint32_t warps = blockDim.x / kWarp;
 
   // Merges runs of first..last keys whose remaining strides fit into a tile.
   const auto sort_in_warps = [&](uint32_t first, uint32_t last) {
-    for (uint32_t tile = warp * kTile; tile < n; tile += warps * kTile) {
+    for (uint32_t tile = warp * kTile; tile < n; tile += kWarps * kTile) {
       T low = keys[tile + lane];
       T high = keys[tile + kWarp + lane];
       for (uint32_t run = first; run <= last; run *= 2) {
@@ -53,7 +52,7 @@ __device__ void block_sort(T* keys, uint32_t n) {
   sort_in_warps(2, kTile);
   for (uint32_t run = 2 * kTile; run <= n; run *= 2) {
     for (uint32_t stride = run / 2; stride >= kTile; stride /= 2) {
-      for (uint32_t i = threadIdx.x; i < n / 2; i += blockDim.x) {
+      for (uint32_t i = threadIdx.x; i < n / 2; i += kThreads) {
         const uint32_t at = 2 * i - (i & (stride - 1));
         order_pair(keys[at], keys[at + stride], (at & run) == 0);
       }

@@ -16,8 +16,8 @@ __device__ __forceinline__ void warp_count(uint32_t* bins, uint32_t bin, bool co
     if (left == 0) return;
     const int leader = __ffs(left) - 1;
     const uint32_t common = __shfl_sync(kAllLanes, bin, leader);
-    const uint32_t same = __ballot_sync(kAllLanes, (left >> threadIdx.x % kWarp & 1) != 0 &&
-                                                       bin == common);
+    const uint32_t same =
+        __ballot_sync(kAllLanes, (left >> threadIdx.x % kWarp & 1) != 0 && bin == common);
     if (static_cast<int>(threadIdx.x % kWarp) == leader) atomicAdd(bins + common, __popc(same));
     left &= ~same;
   }

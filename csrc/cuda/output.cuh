@@ -5,6 +5,7 @@
 
 #include "cuda/block_sort.cuh"
 #include "cuda/row.cuh"
+#include "cuda/survivors.cuh"
 #include "key.h"
 
 namespace tl_topk {
@@ -36,22 +37,32 @@ struct Output {
     if (values != nullptr) values[slot] = largest ? static_cast<Raw>(kInf | kMinus) : kInf;
   }
 
+  // Nothing but indices is wanted, in any order.
+  __device__ bool plain() const { return order == Order::kAny && values == nullptr; }
+
   // One winner; slots 0 .. k-1 are each put once, in any order.
-  __device__ void put(uint32_t slot, uint32_t index, uint64_t rank) const {
+  __device__ __forceinline__ void put(uint32_t slot, const Entry& e) const {
     if (order == Order::kAny) {
-      write(slot, index);
+      write(slot, e.index);
     } else if (order == Order::kIndex) {
-      static_cast<uint32_t*>(sort_buffer)[slot] = index;
+      static_cast<uint32_t*>(sort_buffer)[slot] = e.index;
     } else {
-      static_cast<uint64_t*>(sort_buffer)[slot] = ~rank;  // ascending: best first
+      static_cast<uint64_t*>(sort_buffer)[slot] = ~e.rank();  // ascending: best first
+    }
+  }
+
+  __device__ __forceinline__ void put_ranked(uint32_t slot, uint64_t rank) const {
+    if (order == Order::kValue) {
+      static_cast<uint64_t*>(sort_buffer)[slot] = ~rank;
+    } else {
+      put(slot, {0.0f, index_of_rank(rank)});
     }
   }
 
   // Called by the whole leading block once `count` winners have been put.
   __device__ void finish(uint32_t count) const {
     if (order == Order::kIndex) {
-      sort_and_write(static_cast<uint32_t*>(sort_buffer), count,
-                     [](uint32_t key) { return key; });
+      sort_and_write(static_cast<uint32_t*>(sort_buffer), count, [](uint32_t key) { return key; });
     } else if (order == Order::kValue) {
       sort_and_write(static_cast<uint64_t*>(sort_buffer), count,
                      [](uint64_t key) { return index_of_rank(~key); });
@@ -61,28 +72,26 @@ struct Output {
  private:
   template <typename T, typename IndexOf>
   __device__ void sort_and_write(T* keys, uint32_t count, IndexOf&& index_of) const {
-    for (uint32_t i = count + threadIdx.x; i < sort_entries; i += blockDim.x) {
+    for (uint32_t i = count + threadIdx.x; i < sort_entries; i += kThreads) {
       keys[i] = static_cast<T>(~T{0});
     }
     block_sort(keys, sort_entries);
-    for (uint32_t i = threadIdx.x; i < count; i += blockDim.x) write(i, index_of(keys[i]));
+    for (uint32_t i = threadIdx.x; i < count; i += kThreads) write(i, index_of(keys[i]));
   }
 };
 
 template <Dtype D>
-__device__ __forceinline__ Output<D> make_output(const TopKArgs& args, int64_t r, const Row<D>& row,
-                                                 void* sort_buffer, uint32_t sort_entries) {
+__device__ __forceinline__ Output<D> make_output(const KernelParams& params, uint32_t r,
+                                                 const Row<D>& row, void* sort_buffer) {
   using Raw = typename Element<D>::Raw;
-  Raw* values = args.values == nullptr
-                    ? nullptr
-                    : static_cast<Raw*>(args.values) + r * args.values_stride;
+  Raw* const values = static_cast<Raw*>(params.values);
   return {row,
-          args.indices + r * args.indices_stride,
-          values,
-          static_cast<uint32_t>(args.problem.k),
-          args.problem.order,
+          params.indices + r * params.indices_stride,
+          values == nullptr ? nullptr : values + r * params.values_stride,
+          params.k,
+          params.order,
           sort_buffer,
-          sort_entries};
+          params.sort_entries};
 }
 
 }  // namespace tl_topk

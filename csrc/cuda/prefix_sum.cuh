@@ -1,4 +1,4 @@
-// Block-wide sums, and the search for the bin that holds the k-th element.
+// Prefix sums, and the search for the bin that holds the k-th element.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,6 @@
 #include "cuda/row.cuh"
 
 namespace tl_topk {
-
-constexpr uint32_t kAllLanes = 0xffffffffu;
 
 __device__ __forceinline__ uint32_t warp_inclusive_sum(uint32_t x) {
   const uint32_t lane = threadIdx.x % kWarp;
@@ -20,43 +18,41 @@ __device__ __forceinline__ uint32_t warp_inclusive_sum(uint32_t x) {
   return x;
 }
 
-// Sum over the threads up to and including this one. `scratch`: one word a warp; safe to reuse
-// after the next block barrier.
-__device__ __forceinline__ uint32_t block_inclusive_sum(uint32_t x, uint32_t* scratch) {
-  const uint32_t lane = threadIdx.x % kWarp;
-  const uint32_t warp = threadIdx.x / kWarp;
-  const uint32_t within = warp_inclusive_sum(x);
-  if (lane == kWarp - 1) scratch[warp] = within;
-  __syncthreads();
-  const uint32_t others = lane < warp ? scratch[lane] : 0;
-  return within + __reduce_add_sync(kAllLanes, others);
-}
-
 struct Crossing {
-  uint32_t bin;    // holds the element wanted
-  uint32_t above;  // elements in higher bins
+  uint32_t bin;     // holds the element wanted
+  uint32_t above;   // elements in higher bins
   uint32_t inside;  // elements in the bin
 };
 
 // The bin with above < wanted <= above + inside, written to *result by one thread; left as it was
-// when the bins hold fewer than `wanted` altogether. Needs a barrier before (bins filled) and after.
+// when the bins hold fewer than `wanted` altogether. Needs a barrier before (bins filled) and
+// after.
+//
+// The bins are dealt to warps from the top, 32 each at a time. Every warp adds up its bins (one
+// instruction), and only the one in which the sum crosses looks inside.
 template <uint32_t kBins>
 __device__ __forceinline__ void find_crossing(const uint32_t* bins, uint32_t wanted,
                                               uint32_t* scratch, Crossing* result) {
-  // Thread 0 owns the highest bins, so that sums run downwards from the best.
-  const uint32_t each = blockDim.x < kBins ? kBins / blockDim.x : 1;
-  const uint32_t top = kBins - threadIdx.x * each;  // one past this thread's highest bin
-  const bool owns = threadIdx.x * each < kBins;
-  uint32_t sum = 0;
-  if (owns) {
-    for (uint32_t i = 1; i <= each; ++i) sum += bins[top - i];
+  constexpr uint32_t kTiles = kBins / kWarp;
+  static_assert(kTiles <= 2 * kWarp, "a lane looks at two tile sums at most");
+  const uint32_t lane = threadIdx.x % kWarp;
+  const uint32_t warp = threadIdx.x / kWarp;
+  const uint32_t* top = bins + kBins - 1 - lane;
+  for (uint32_t tile = warp; tile < kTiles; tile += kWarps) {
+    const uint32_t sum = __reduce_add_sync(kAllLanes, top[-static_cast<int>(tile * kWarp)]);
+    if (lane == 0) scratch[tile] = sum;
   }
-  const uint32_t upto = block_inclusive_sum(sum, scratch);
-  uint32_t above = upto - sum;
-  if (owns && above < wanted && wanted <= upto) {
-    uint32_t i = 1;
-    while (above + bins[top - i] < wanted) above += bins[top - i++];
-    *result = {top - i, above, bins[top - i]};
+  __syncthreads();
+  for (uint32_t tile = warp; tile < kTiles; tile += kWarps) {
+    uint32_t before = lane < tile ? scratch[lane] : 0;
+    if constexpr (kTiles > kWarp) before += lane + kWarp < tile ? scratch[lane + kWarp] : 0;
+    before = __reduce_add_sync(kAllLanes, before);
+    if (before >= wanted || wanted > before + scratch[tile]) continue;
+    const uint32_t mine = top[-static_cast<int>(tile * kWarp)];
+    const uint32_t above = before + warp_inclusive_sum(mine) - mine;
+    if (above < wanted && wanted <= above + mine) {
+      *result = {kBins - 1 - tile * kWarp - lane, above, mine};
+    }
   }
 }
 

@@ -10,22 +10,29 @@ namespace tl_topk::ptx {
 
 using ClusterAddress = uint32_t;
 
+// Clusters came with compute capability 9.0; kernels that use them are empty before it.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+constexpr bool kHasClusters = false;
+#else
+constexpr bool kHasClusters = true;
+#endif
+
 __device__ __forceinline__ uint32_t cluster_rank() {
   uint32_t rank;
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
 }
 
-__device__ __forceinline__ uint32_t cluster_size() {
-  uint32_t size;
-  asm volatile("mov.u32 %0, %%cluster_nctaid.x;" : "=r"(size));
-  return size;
+// All threads of all blocks of the cluster. Release and acquire are what make stores to another
+// block's shared memory visible: a relaxed arrive loses them.
+__device__ __forceinline__ void cluster_sync() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-// Arrive and wait are split so that work can go between them. Release and acquire are what make
-// stores to another block's shared memory visible: a relaxed arrive loses them.
-__device__ __forceinline__ void cluster_arrive() {
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+// The same in two halves, with no ordering of stores: only that every block has come this far.
+__device__ __forceinline__ void cluster_arrive_relaxed() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }
 __device__ __forceinline__ void cluster_wait() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
@@ -60,13 +67,93 @@ __device__ __forceinline__ uint32_t remote_add(ClusterAddress a, uint32_t x) {
   return before;
 }
 
+// Stores that report their own arrival: 8 bytes into another block's shared memory, counted by the
+// mbarrier at `barrier` in the same block. No fence is needed on either side.
+__device__ __forceinline__ void store_async(ClusterAddress a, uint32_t x, uint32_t y,
+                                            ClusterAddress barrier, bool enabled = true) {
+  // Predicated rather than branched around: survivors are spread thinly over all warps.
+  asm volatile(
+      "{\n"
+      ".reg .pred enabled;\n"
+      "setp.ne.u32 enabled, %4, 0;\n"
+      "@enabled st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.u32 [%0], {%1, %2}, "
+      "[%3];\n"
+      "}" ::"r"(a),
+      "r"(x), "r"(y), "r"(barrier), "r"(static_cast<uint32_t>(enabled))
+      : "memory");
+}
+
+// Prepares a barrier for `arrivals` arrivals a phase, visible to the whole cluster after the next
+// cluster barrier.
+__device__ __forceinline__ void init_barrier(uint64_t* barrier, uint32_t arrivals) {
+  const auto here = static_cast<uint32_t>(__cvta_generic_to_shared(barrier));
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(here), "r"(arrivals) : "memory");
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+// Arrives at a barrier of any block and tells it to wait for `bytes` more of asynchronous stores.
+__device__ __forceinline__ void arrive_and_expect(ClusterAddress barrier, uint32_t bytes) {
+  asm volatile(
+      "mbarrier.arrive.expect_tx.relaxed.cluster.shared::cluster.b64 _, [%0], %1;" ::"r"(barrier),
+      "r"(bytes)
+      : "memory");
+}
+
+// Waits until the barrier's first phase is complete: every arrival made, every byte stored.
+__device__ __forceinline__ void await_barrier(uint64_t* barrier) {
+  const auto here = static_cast<uint32_t>(__cvta_generic_to_shared(barrier));
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "AGAIN%=:\n"
+      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], 0;\n"
+      "@!done bra AGAIN%=;\n"
+      "}" ::"r"(here)
+      : "memory");
+}
+
+// atomicAdd that lane 0 makes for its warp. Where the address is the same for all lanes the
+// assembler wraps an atomic in a vote of its own; adding the lane's number, 0 here, prevents that.
+__device__ __forceinline__ uint32_t lane0_add(uint32_t* counter, uint32_t x) {
+  const auto here = static_cast<uint32_t>(__cvta_generic_to_shared(counter)) + threadIdx.x % 32;
+  uint32_t before;
+  asm volatile("atom.relaxed.cta.shared::cta.add.u32 %0, [%1], %2;"
+               : "=r"(before)
+               : "r"(here), "r"(x)
+               : "memory");
+  return before;
+}
+
+// Predicated forms of a shared-memory increment and a global store, for loops where a branch around
+// each would cost more than the instruction.
+__device__ __forceinline__ void shared_increment(uint32_t* counter, bool enabled) {
+  const auto here = static_cast<uint32_t>(__cvta_generic_to_shared(counter));
+  asm volatile(
+      "{\n"
+      ".reg .pred enabled;\n"
+      "setp.ne.u32 enabled, %1, 0;\n"
+      "@enabled red.relaxed.cta.shared::cta.add.u32 [%0], 1;\n"
+      "}" ::"r"(here),
+      "r"(static_cast<uint32_t>(enabled))
+      : "memory");
+}
+__device__ __forceinline__ void store_if(int32_t* p, uint32_t x, bool enabled) {
+  asm volatile(
+      "{\n"
+      ".reg .pred enabled;\n"
+      "setp.ne.u32 enabled, %2, 0;\n"
+      "@enabled st.global.u32 [%0], %1;\n"
+      "}" ::"l"(p),
+      "r"(x), "r"(static_cast<uint32_t>(enabled))
+      : "memory");
+}
+
 // Programmatic dependent launch: wait until the kernels this one depends on have written their
 // results; a no-op when the launch did not ask for overlap.
 __device__ __forceinline__ void wait_for_previous_kernel() {
+#if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
-}
-__device__ __forceinline__ void let_next_kernel_start() {
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
 }
 
 // A 16-byte load of data that no thread writes during the kernel.

@@ -26,7 +26,7 @@ struct Threshold {
 // What the search needs in shared memory.
 struct RadixScratch {
   uint32_t bins[kDigitBins];
-  uint32_t scan[kWarp];
+  uint32_t tile_sums[kDigitBins / kWarp];
   Crossing crossing;
 };
 
@@ -52,7 +52,7 @@ __device__ Threshold find_threshold(uint32_t length, uint32_t k, uint32_t at_mos
     if (shift < bits) bits = shift;
     const uint32_t next = shift - bits;
 
-    for (uint32_t i = threadIdx.x; i < kDigitBins; i += blockDim.x) scratch.bins[i] = 0;
+    for (uint32_t i = threadIdx.x; i < kDigitBins; i += kThreads) scratch.bins[i] = 0;
     __syncthreads();
     for_each_rank([&](uint64_t rank, bool valid) {
       const bool counted = valid && (shift == 64 || rank >> shift == prefix);
@@ -61,7 +61,7 @@ __device__ Threshold find_threshold(uint32_t length, uint32_t k, uint32_t at_mos
     });
     __syncthreads();
     sum_over_team(scratch.bins);
-    find_crossing<kDigitBins>(scratch.bins, wanted, scratch.scan, &scratch.crossing);
+    find_crossing<kDigitBins>(scratch.bins, wanted, scratch.tile_sums, &scratch.crossing);
     __syncthreads();
     const Crossing c = scratch.crossing;
     prefix = prefix << bits | c.bin;

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "cuda/element.cuh"
+#include "cuda/params.h"
 #include "cuda/ptx.cuh"
 #include "key.h"
 #include "problem.h"
@@ -12,6 +13,13 @@
 namespace tl_topk {
 
 constexpr uint32_t kWarp = 32;
+constexpr uint32_t kAllLanes = 0xffffffffu;
+// Threads of a block: fixed, so that shares are constants. Half a multiprocessor's registers'
+// worth, so that two blocks fit.
+constexpr uint32_t kThreads = 512;
+constexpr uint32_t kWarps = kThreads / kWarp;
+constexpr uint32_t kWarpsLog2 = 4;
+static_assert(kWarps == 1u << kWarpsLog2);
 
 template <Dtype D>
 struct Row {
@@ -30,32 +38,46 @@ struct Row {
     return Element<D>::widen(static_cast<Raw>(first[index] ^ flip));
   }
 
-  // Vector v's elements as floats; what lies outside the row reads as NaN, which passes no
-  // comparison. Returns the index of the vector's first element, wrapped below zero for the few
-  // elements before the row.
-  __device__ __forceinline__ uint32_t load(uint32_t v, float (&x)[kPerVector]) const {
-    const uint32_t index = v * kPerVector - misaligned;
-    if (index < length && index + (kPerVector - 1) < length) {
-      const auto* base = reinterpret_cast<const uint4*>(first - misaligned);
-      widen_vector<D>(ptx::load_vector(base + v), flip, x);
-    } else {
-#pragma unroll
-      for (uint32_t j = 0; j < kPerVector; ++j) {
-        x[j] = index + j < length ? oriented(index + j) : __uint_as_float(0x7fffffffu);
-      }
-    }
-    return index;
+  // The index of vector v's first element, wrapped below zero for the few elements before the row.
+  __device__ __forceinline__ uint32_t index(uint32_t v) const {
+    return v * kPerVector - misaligned;
+  }
+
+  // Vector v as it lies in memory; what is outside the row reads as NaN, which passes no
+  // comparison.
+  __device__ __forceinline__ uint4 load(uint32_t v) const {
+    const uint32_t i = index(v);
+    return i < length && i + (kPerVector - 1) < length ? load_inside(v) : load_edge(i);
+  }
+  // The same for a vector that lies inside the row.
+  __device__ __forceinline__ uint4 load_inside(uint32_t v) const {
+    return ptx::load_vector(reinterpret_cast<const uint4*>(first - misaligned) + v);
+  }
+
+ private:
+  __device__ __noinline__ uint4 load_edge(uint32_t i) const {
+    constexpr Raw kNaN = static_cast<Raw>(~Raw{0});
+    union {
+      Raw raw[kPerVector];
+      uint4 vector;
+    } edge;
+    for (uint32_t j = 0; j < kPerVector; ++j) edge.raw[j] = i + j < length ? first[i + j] : kNaN;
+    return edge.vector;
   }
 };
 
 template <Dtype D>
-__device__ __forceinline__ Row<D> load_row(const TopKArgs& args, int64_t r) {
+__device__ __forceinline__ Row<D> find_row(const KernelParams& params, uint32_t r) {
   using Raw = typename Element<D>::Raw;
-  const RowSpan span = row_span(args.problem.width, args.lengths, args.row_starts, r);
-  const Raw* first = static_cast<const Raw*>(args.scores) + r * args.scores_stride + span.begin;
-  const auto below = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(first) % 16 / sizeof(Raw));
-  return {first, below, static_cast<uint32_t>(span.length),
-          args.problem.largest ? 0u : Element<D>::kSigns};
+  const Raw* first = static_cast<const Raw*>(params.scores) + r * params.scores_stride;
+  uint32_t length = params.width;
+  if (params.lengths.data != nullptr || params.row_starts.data != nullptr) {
+    const RowSpan span = row_span(params.width, params.lengths, params.row_starts, r);
+    first += span.begin;
+    length = static_cast<uint32_t>(span.length);
+  }
+  const auto below = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(first)) % 16 / sizeof(Raw);
+  return {first, static_cast<uint32_t>(below), length, params.largest ? 0u : Element<D>::kSigns};
 }
 
 // Which vectors a warp reads. The row is cut into chunks of one vector a lane; `slots` streams, one
@@ -63,23 +85,20 @@ __device__ __forceinline__ Row<D> load_row(const TopKArgs& args, int64_t r) {
 // step of all streams together samples the whole row evenly, and neighbouring chunks go to
 // different blocks: a sorted row burdens no block more than another.
 struct Deal {
-  uint32_t loads;   // in flight per thread
-  uint32_t warps;   // of one block
-  uint32_t blocks;  // that share the row
   uint32_t stream;  // this warp's first stream: warp * blocks + block
-  uint32_t chunks;
+  uint32_t stride;  // from one of its streams to the next: warps * blocks
   uint32_t steps;
 
-  __device__ Deal(uint32_t vectors, uint32_t loads_, uint32_t block, uint32_t blocks_)
-      : loads(loads_), warps(blockDim.x / kWarp), blocks(blocks_) {
-    const uint32_t slots = loads * warps * blocks;
-    stream = threadIdx.x / kWarp * blocks + block;
-    chunks = (vectors + kWarp - 1) / kWarp;
-    steps = (chunks + slots - 1) / slots;
+  __device__ __forceinline__ Deal(uint32_t vectors, uint32_t loads_log2, uint32_t block,
+                                  uint32_t blocks_log2)
+      : stream((threadIdx.x / kWarp << blocks_log2) + block), stride(kWarps << blocks_log2) {
+    const uint32_t step_log2 = loads_log2 + kWarpsLog2 + 5 + blocks_log2;  // vectors a step
+    steps = (vectors + (1u << step_log2) - 1) >> step_log2;
   }
+
   // The vector that this lane reads as load u of a step; past the row's end when there is none.
   __device__ __forceinline__ uint32_t vector(uint32_t u, uint32_t step) const {
-    return ((u * warps * blocks + stream) * steps + step) * kWarp + threadIdx.x % kWarp;
+    return ((u * stride + stream) * steps + step) * kWarp + threadIdx.x % kWarp;
   }
 };
 

@@ -11,110 +11,82 @@
 
 namespace tl_topk {
 
-// Where the k-th element lies among the linear bins of the entries above `floor`.
-struct Cut {
-  BinMap map;
-  float floor;
-  Crossing crossing;
-  bool found;  // false: fewer than k entries lie above the floor
-
-  __device__ int bin(const Entry& e) const { return e.score > floor ? map(e.score) : -1; }
-};
-
 constexpr uint32_t kNoBin = 0xffffffffu;
 
-// Expects zeroed select_bins and radix.crossing.bin == kNoBin, both set before a barrier.
-__device__ inline Cut find_cut(const EntryList& list, float floor, uint32_t k,
-                               SharedState& state) {
-  Cut cut;
-  cut.floor = floor;
-  cut.map = make_bin_map(fmaxf(state.anchors.low, floor), state.anchors.ceiling, kSelectBins);
-  uint32_t sure = 0;  // entries in the top bin, which would otherwise queue up at one counter
-  list.for_each_group([&](const auto& e, const auto& valid) {
-    for (uint32_t u = 0; u < sizeof(valid) / sizeof(bool); ++u) {
-      const int bin = valid[u] ? cut.bin(e[u]) : -1;
-      if (bin == cut.map.last) {
-        ++sure;
-      } else if (bin >= 0) {
-        atomicAdd(&state.select_bins[bin], 1u);
-      }
-    }
+// Finds the bin that holds the k-th entry; its number is kNoBin when there are fewer than k.
+// Expects zeroed select_bins, and radix.crossing.bin == kNoBin, set before a barrier.
+template <uint32_t kHeld>
+__device__ __forceinline__ Crossing find_cut(const HeldEntries<kHeld>& held, uint32_t k,
+                                             SharedState& state) {
+  held.for_each([&](uint32_t u) {
+    ptx::shared_increment(&state.select_bins[held.bin[u]], held.bin[u] >= 0);
   });
-  sure = __reduce_add_sync(kAllLanes, sure);
-  if (threadIdx.x % kWarp == 0 && sure != 0) atomicAdd(&state.select_bins[kSelectBins - 1], sure);
   __syncthreads();
-  find_crossing<kSelectBins>(state.select_bins, k, state.radix.scan, &state.radix.crossing);
+  find_crossing<kSelectBins>(state.select_bins, k, state.radix.tile_sums, &state.radix.crossing);
   __syncthreads();
-  cut.crossing = state.radix.crossing;
-  cut.found = cut.crossing.bin != kNoBin;
-  return cut;
+  return state.radix.crossing;
 }
 
-// Writes every entry that `wins` accepts to the next free slot.
-template <Dtype D, typename Wins>
-__device__ __forceinline__ void put_winners(const EntryList& list, const Output<D>& out,
-                                            SharedState& state, Wins&& wins) {
-  list.for_each_group([&](const auto& e, const auto& valid) {
-    constexpr uint32_t kGroup = sizeof(valid) / sizeof(bool);
-    bool keep[kGroup];
-#pragma unroll
-    for (uint32_t u = 0; u < kGroup; ++u) keep[u] = valid[u] && wins(e[u]);
-    warp_append<kGroup>(keep, &state.winners, [&](uint32_t u, uint32_t slot) {
-      out.put(slot, e[u].index, e[u].rank());
-    });
-  });
-}
-
-// The k best of at least k entries, by digits of their ranks.
+// The k best of at least k entries, by digits of their ranks. Entries at or below `floor` do not
+// count; a NaN floor rejects nothing.
 template <Dtype D>
-__device__ void select_by_radix(const EntryList& list, float floor, const Output<D>& out,
-                                SharedState& state) {
+__device__ __noinline__ void select_by_radix(const EntryList list, float floor, const Output<D> out,
+                                             SharedState& state) {
   const auto for_each_rank = [&](auto&& f) {
-    list.for_each_group([&](const auto& e, const auto& valid) {
-      for (uint32_t u = 0; u < sizeof(valid) / sizeof(bool); ++u) {
-        f(e[u].rank(), valid[u] && !(e[u].score <= floor));
-      }
-    });
+    list.for_each([&](const Entry& e, bool valid) { f(e.rank(), valid && !(e.score <= floor)); });
   };
-  const Threshold t = find_threshold(out.row.length, out.k, out.k, state.radix, for_each_rank,
-                                     [](uint32_t*) {});
-  put_winners(list, out, state, [&](const Entry& e) {
-    return !(e.score <= floor) && t.passes(e.rank());
+  const Threshold t =
+      find_threshold(out.row.length, out.k, out.k, state.radix, for_each_rank, [](uint32_t*) {});
+  list.for_each([&](const Entry& e, bool valid) {
+    const bool wins = valid && !(e.score <= floor) && t.passes(e.rank());
+    WarpAppend<1> append([&](uint32_t) { return wins; });
+    append.reserve([&](uint32_t n) { return ptx::lane0_add(&state.winners, n); });
+    append.for_each([&](uint32_t, uint32_t slot) {
+      if (wins) out.put(slot, e);
+    });
   });
 }
 
-// The k best once the cut is found: everything above its bin, and the best of the few inside.
-template <Dtype D>
-__device__ void select_by_cut(const EntryList& list, const Cut& cut, const Output<D>& out,
-                              SharedState& state) {
-  const Crossing c = cut.crossing;
-  if (c.inside > kMaxResidual) {
-    select_by_radix(list, cut.floor, out, state);
-    return;
-  }
-  list.for_each_group([&](const auto& e, const auto& valid) {
-    constexpr uint32_t kGroup = sizeof(valid) / sizeof(bool);
-    bool above[kGroup];
-#pragma unroll
-    for (uint32_t u = 0; u < kGroup; ++u) {
-      const int bin = valid[u] ? cut.bin(e[u]) : -1;
-      above[u] = bin > static_cast<int>(c.bin);
-      if (bin == static_cast<int>(c.bin)) {
-        state.residual[atomicAdd(&state.residual_count, 1u)] = e[u];
+// The k best once the cut is found: everything above its bin, and the best of the at most
+// kMaxResidual inside. Expects a zeroed residual.
+template <Dtype D, uint32_t kHeld>
+__device__ __forceinline__ void select_by_cut(const HeldEntries<kHeld>& held, const Crossing& c,
+                                              const Output<D>& out, SharedState& state) {
+  const auto cut = static_cast<int32_t>(c.bin);
+  bool any_inside = false;
+  held.for_each([&](uint32_t u) { any_inside |= held.bin[u] == cut; });
+  if (any_inside) {
+    held.for_each([&](uint32_t u) {
+      if (held.bin[u] == cut) {
+        const Entry e = held.first[u * held.step];
+        state.residual[atomicAdd(&state.residual_count, 1)] = e.rank();
       }
-    }
-    warp_append<kGroup>(above, &state.winners, [&](uint32_t u, uint32_t slot) {
-      out.put(slot, e[u].index, e[u].rank());
     });
-  });
+  }
+  WarpAppend<kHeld> append([&](uint32_t u) { return held.bin[u] > cut; });
+  append.reserve([&](uint32_t n) { return ptx::lane0_add(&state.winners, n); });
+  if (out.plain()) {  // the common case apart: what the leader spends its time on
+    append.for_each([&](uint32_t u, uint32_t slot) {
+      ptx::store_if(out.indices + slot, held.index[u], held.bin[u] > cut);
+    });
+  } else {
+    append.for_each([&](uint32_t u, uint32_t slot) {
+      if (held.bin[u] > cut) out.put(slot, held.first[u * held.step]);
+    });
+  }
   __syncthreads();
-  // One comparison a pair: each thread ranks one of the residual against all.
+  // One comparison a pair: each thread ranks one of the residual against all. Ranks past the last
+  // are zero, worse than any.
   if (threadIdx.x < c.inside) {
-    const Entry mine = state.residual[threadIdx.x];
-    const uint64_t rank = mine.rank();
+    const uint64_t mine = state.residual[threadIdx.x];
     uint32_t better = 0;
-    for (uint32_t i = 0; i < c.inside; ++i) better += state.residual[i].rank() > rank;
-    if (c.above + better < out.k) out.put(c.above + better, mine.index, rank);
+    for (uint32_t i = 0; i < c.inside; i += 4) {
+      const auto* other = reinterpret_cast<const ulonglong2*>(&state.residual[i]);
+      const ulonglong2 a = other[0];
+      const ulonglong2 b = other[1];
+      better += (a.x > mine) + (a.y > mine) + (b.x > mine) + (b.y > mine);
+    }
+    if (c.above + better < out.k) out.put_ranked(c.above + better, mine);
   }
 }
 

@@ -10,8 +10,10 @@
 
 #include <cstdint>
 
+#include "config.h"
 #include "cuda/anchors.cuh"
 #include "cuda/phase_clock.cuh"
+#include "cuda/row_ranks.cuh"
 #include "cuda/select.cuh"
 #include "cuda/team.cuh"
 
@@ -19,19 +21,19 @@ namespace tl_topk {
 
 // Rows no longer than k: everything is selected, and the team shares the writing.
 template <Dtype D, Scope S>
-__device__ void select_all(const Output<D>& out, const Team<S>& team, bool largest) {
+__device__ __noinline__ void select_all(const Output<D> out, const Team<S> team, bool largest) {
   const uint32_t n = out.row.length;
   if (out.order == Order::kValue) {
     if (!team.leads()) return;
-    for (uint32_t i = threadIdx.x; i < n; i += blockDim.x) {
-      out.put(i, i, rank_key(order_key(__float_as_uint(out.row.oriented(i))), i));
+    for (uint32_t i = threadIdx.x; i < n; i += kThreads) {
+      out.put(i, {out.row.oriented(i), i});
     }
     out.finish(n);
-    for (uint32_t i = n + threadIdx.x; i < out.k; i += blockDim.x) out.pad(i, largest);
+    for (uint32_t i = n + threadIdx.x; i < out.k; i += kThreads) out.pad(i, largest);
     return;
   }
-  const uint32_t step = team.size() * blockDim.x;
-  for (uint32_t i = team.rank() * blockDim.x + threadIdx.x; i < out.k; i += step) {
+  const uint32_t step = kThreads << team.size_log2();
+  for (uint32_t i = team.rank() * kThreads + threadIdx.x; i < out.k; i += step) {
     if (i < n) {
       out.write(i, i);
     } else {
@@ -42,158 +44,182 @@ __device__ void select_all(const Output<D>& out, const Team<S>& team, bool large
 
 // Narrows the row down to at most `capacity` elements, exactly, and delivers them to the leader.
 template <Dtype D, Scope S>
-__device__ void deliver_by_radix(const Row<D>& row, uint32_t k, uint32_t capacity, const Deal& deal,
-                                 const Team<S>& team, SharedState& state) {
-  constexpr uint32_t kPerVector = Row<D>::kPerVector;
-  const auto for_each_rank = [&](auto&& f) {
-    for (uint32_t step = 0; step < deal.steps; ++step) {
-      for (uint32_t u = 0; u < deal.loads; ++u) {
-        float x[kPerVector];
-        const uint32_t index = row.load(deal.vector(u, step), x);
-#pragma unroll
-        for (uint32_t j = 0; j < kPerVector; ++j) {
-          f(rank_key(order_key(__float_as_uint(x[j])), index + j), index + j < row.length);
-        }
-      }
-    }
-  };
-  const Threshold t = find_threshold(row.length, k, capacity, state.radix, for_each_rank,
+__device__ __noinline__ void deliver_by_radix(const Row<D> row, uint32_t k, uint32_t capacity,
+                                              const Team<S> team, SharedState& state) {
+  const RowRanks<D> ranks(row, team.rank(), team.size_log2());
+  const Threshold t = find_threshold(row.length, k, capacity, state.radix, ranks,
                                      [&](uint32_t* bins) { team.sum(bins); });
   if (threadIdx.x == 0) {
     state.survivors = 0;
-    state.winners = 0;
-    state.counts[0] = t.passing;
+    state.deliveries[0].survivors = t.passing;
   }
   team.meet();
-  for_each_rank([&](uint64_t rank, bool valid) {
-    const bool keep = valid && t.passes(rank);
-    const uint32_t votes = __ballot_sync(kAllLanes, keep);
-    if (votes == 0) return;
-    uint32_t base = 0;
-    if (threadIdx.x % kWarp == 0) base = team.add_shared(__popc(votes));
-    base = __shfl_sync(kAllLanes, base, 0);
-    if (keep) {
+  ranks([&](uint64_t rank, bool valid) {
+    const bool passes = valid && t.passes(rank);
+    WarpAppend<1> append([&](uint32_t) { return passes; });
+    if (append.total == 0) return;
+    append.reserve([&](uint32_t n) { return team.add_survivors(n); });
+    append.for_each([&](uint32_t, uint32_t at) {
       const uint32_t index = index_of_rank(rank);
-      team.store_survivor(0, base + __popc(votes & ptx::lanes_below()),
-                          {row.oriented(index), index});
-    }
+      if (passes) team.store(at, {row.oriented(index), index});
+    });
   });
   team.meet();
 }
 
-template <Dtype D, Scope S, int kLoads>
-__global__ void __launch_bounds__(1024, 1)
-    select_kernel(const __grid_constant__ TopKArgs args, const __grid_constant__ KernelShape shape) {
+// This lane's vectors of one step. All but the warps at the row's ends pass one check and load
+// without another branch.
+template <Dtype D, int kLoads>
+__device__ __forceinline__ void load_step(const Row<D>& row, const Deal& deal, uint32_t step,
+                                          uint4 (&loaded)[kLoads]) {
+  constexpr uint32_t kPerVector = Row<D>::kPerVector;
+  const uint32_t first = row.index(deal.vector(0, step));
+  const uint32_t last = row.index(deal.vector(kLoads - 1, step)) + (kPerVector - 1);
+  if (first < row.length && last < row.length) {
+#pragma unroll
+    for (uint32_t u = 0; u < kLoads; ++u) loaded[u] = row.load_inside(deal.vector(u, step));
+  } else {
+#pragma unroll
+    for (uint32_t u = 0; u < kLoads; ++u) loaded[u] = row.load(deal.vector(u, step));
+  }
+}
+
+template <Dtype D, int kLoads>
+__device__ __forceinline__ void widen_step(const uint4 (&loaded)[kLoads], uint32_t flip,
+                                           float (&x)[kLoads * Row<D>::kPerVector]) {
+  constexpr uint32_t kPerVector = Row<D>::kPerVector;
+#pragma unroll
+  for (uint32_t u = 0; u < kLoads; ++u) {
+    widen_vector<D>(loaded[u], flip, *reinterpret_cast<float (*)[kPerVector]>(x + u * kPerVector));
+  }
+}
+
+constexpr uint32_t kAllSent = 0xffffffffu;
+
+template <Dtype D, Scope S, int kLoadsLog2, uint32_t kHeld>
+__device__ __forceinline__ void select_row(const KernelParams& params) {
+  constexpr int kLoads = 1 << kLoadsLog2;
   constexpr uint32_t kPerVector = Row<D>::kPerVector;
   constexpr uint32_t kElements = kLoads * kPerVector;
   extern __shared__ __align__(16) unsigned char shared_memory[];
   SharedState& state = *reinterpret_cast<SharedState*>(shared_memory);
-  Entry* entries = reinterpret_cast<Entry*>(shared_memory + sizeof(SharedState));
-  const Team<S> team(state, entries);
+  Entry* const entries = reinterpret_cast<Entry*>(shared_memory + sizeof(SharedState));
+  const Team<S> team(state, entries, params);
+  void* const sort_buffer = entries + (params.segment_capacity << team.size_log2());
   mark(kPhaseStart);
-  void* sort_buffer = entries + team.size() * shape.segment_capacity;
-
-  if (threadIdx.x == 0) {
-    state.survivors = 0;
-    state.winners = 0;
-    state.residual_count = 0;
-    state.verdict = kUndecided;
-    state.radix.crossing.bin = kNoBin;
-  }
-  for (uint32_t i = threadIdx.x; i < kSelectBins; i += blockDim.x) state.select_bins[i] = 0;
-  __syncthreads();
-  team.open();
   ptx::wait_for_previous_kernel();
 
-  const int64_t r = blockIdx.x / team.size();
-  const Row<D> row = load_row<D>(args, r);
-  const Output<D> out = make_output(args, r, row, sort_buffer, shape.sort_entries);
+  const Row<D> row = find_row<D>(params, team.row());
+  const Output<D> out = make_output(params, team.row(), row, sort_buffer);
   if (row.length <= out.k) {
-    select_all(out, team, args.problem.largest);
+    select_all<D, S>(out, team, params.largest);
     return;
   }
 
-  const Deal deal(row.vectors(), kLoads, team.rank(), team.size());
-  float x[kElements];
-  uint32_t first[kLoads];
-  const auto load_step = [&](uint32_t step) {
-#pragma unroll
-    for (uint32_t u = 0; u < kLoads; ++u) {
-      first[u] = row.load(deal.vector(u, step),
-                          *reinterpret_cast<float(*)[kPerVector]>(x + u * kPerVector));
-    }
-  };
-  load_step(0);
+  // The loads go out first; everything that needs no score is done while they are under way.
+  const Deal deal(row.vectors(), kLoadsLog2, team.rank(), team.size_log2());
+  uint4 loaded[kLoads];
+  load_step<D, kLoads>(row, deal, 0, loaded);
 
-  const uint32_t capacity = kElements * blockDim.x * team.size();
-  const uint32_t held = deal.steps == 1 ? row.length : capacity;
-  const SamplePlan plan =
-      plan_sample(row.length, out.k, held, capacity, kElements, blockDim.x / kGroups);
-  publish_group_maxima<kElements>(x, plan, state.group_keys);
+  const bool full = row.length == params.width;
+  state.select_bins[threadIdx.x] = 0;
+  if (threadIdx.x < kMaxResidual) state.residual[threadIdx.x] = 0;
+  if (threadIdx.x < 2 * kWarp) state.anchors.better[threadIdx.x] = 0;
+  if (threadIdx.x == 0) {
+    state.survivors = 0;
+    state.sent = kAllSent;
+    state.winners = 0;
+    state.residual_count = 0;
+    state.radix.crossing.bin = kNoBin;
+  }
+  if (!full && threadIdx.x == kThreads - 1) {
+    state.plan = plan_sample(row.length, out.k, kElements, kThreads, 1u << team.size_log2());
+  }
+  team.open();
+
+  float x[kElements];
+  widen_step<D, kLoads>(loaded, row.flip, x);
   mark(kPhaseRead);
-  __syncthreads();
-  publish_anchors(state.group_keys, plan, &state.anchors);
-  __syncthreads();
-  const float floor = state.anchors.floor;
+  const Anchors anchors =
+      find_anchors<kElements>(x, full ? params.full_plan : state.plan, state.anchors);
   mark(kPhaseFloor);
   team.await_open();
 
+  const uint32_t segment = team.rank() * params.segment_capacity;
   for (uint32_t step = 0;;) {
-    bool keep[kElements];
-    bool any = false;
-#pragma unroll
-    for (uint32_t i = 0; i < kElements; ++i) {
-      keep[i] = x[i] > floor;
-      any |= keep[i];
+    const bool last = step + 1 == deal.steps;
+    if (!last) load_step<D, kLoads>(row, deal, step + 1, loaded);
+    WarpAppend<kElements> append([&](uint32_t i) { return x[i] > anchors.floor; });
+    if (append.total != 0) {
+      append.reserve([&](uint32_t n) { return ptx::lane0_add(&state.survivors, n); });
+      if (append.base + append.total <= params.segment_capacity) {
+        append.for_each([&](uint32_t i, uint32_t at) {
+          const uint32_t index = row.index(deal.vector(i / kPerVector, step)) + i % kPerVector;
+          team.send(segment + at, {x[i], index}, x[i] > anchors.floor);
+        });
+      } else if (append.base <= params.segment_capacity) {
+        state.sent = append.base;  // the first warp without room; the count tells the leader
+      }
     }
-    if (__any_sync(kAllLanes, any)) {
-      warp_append<kElements>(keep, &state.survivors, [&](uint32_t i, uint32_t at) {
-        if (at < shape.segment_capacity) {
-          team.store_survivor(team.rank() * shape.segment_capacity, at,
-                              {x[i], first[i / kPerVector] + i % kPerVector});
-        }
-      });
-    }
-    if (++step == deal.steps) break;
-    load_step(step);
+    if (last) break;
+    widen_step<D, kLoads>(loaded, row.flip, x);
+    ++step;
   }
   __syncthreads();
-  if (threadIdx.x == 0) team.deliver(state.survivors, floor);
+  if (threadIdx.x == 0) {
+    team.send_delivery({state.survivors, anchors.floor}, min(state.survivors, state.sent));
+  }
   mark(kPhaseFilter);
-  team.meet();
-  mark(kPhaseDeliver);
 
   if (team.leads()) {
+    team.await_deliveries();
+    mark(kPhaseDeliver);
     // Lanes look at one block each; every warp comes to the same conclusion.
     const uint32_t lane = threadIdx.x % kWarp;
-    const bool mine = lane < team.size();
-    const bool overflow =
-        __any_sync(kAllLanes, mine && state.counts[lane] > shape.segment_capacity);
-    const uint32_t highest = __reduce_max_sync(
-        kAllLanes, mine ? order_key(__float_as_uint(state.floors[lane])) : 0u);
-    const EntryList list{entries, state.counts, team.size(), shape.segment_capacity};
+    const Delivery d = state.deliveries[lane & ((1u << team.size_log2()) - 1)];
+    const bool overflow = __any_sync(kAllLanes, d.survivors > params.segment_capacity);
+    const uint32_t highest =
+        __reduce_max_sync(kAllLanes, order_key_of_number(__float_as_uint(d.floor)));
     if (!overflow) {
-      const Cut cut =
-          find_cut(list, __uint_as_float(bits_of_key(highest)), out.k, state);
+      const EntryList list{entries, state.deliveries, team.size_log2(), params.segment_capacity};
+      const float floor = __uint_as_float(bits_of_key(highest));
+      const BinMap map = make_bin_map(fmaxf(anchors.low, floor), anchors.ceiling, kSelectBins);
+      const HeldEntries<kHeld> held(list, [&](float score) {
+        const auto bin = static_cast<int32_t>(map(score));
+        return score > floor ? bin : -1;
+      });
+      const Crossing cut = find_cut(held, out.k, state);
       mark(kPhaseCut);
-      if (cut.found) {
-        team.announce(kSelected);
-        team.release();
-        select_by_cut(list, cut, out, state);
+      if (cut.bin != kNoBin) {
+        team.send_verdict(kSelected);
+        if (cut.inside <= kMaxResidual) {
+          select_by_cut(held, cut, out, state);
+        } else {
+          select_by_radix(list, floor, out, state);
+        }
         out.finish(out.k);
         mark(kPhaseSelect);
         return;
       }
     }
-    team.announce(kMisled);
+    team.send_verdict(kMisled);
+  } else if (team.await_verdict() == kSelected) {
+    return;
   }
-  team.meet();
-  if (!team.leads() && state.verdict == kSelected) return;
 
-  deliver_by_radix<D, S>(row, out.k, team.size() * shape.segment_capacity, deal, team, state);
+  deliver_by_radix<D, S>(row, out.k, params.segment_capacity << team.size_log2(), team, state);
   if (!team.leads()) return;
-  select_by_radix(EntryList{entries, state.counts, 1, 0}, __uint_as_float(0x7fffffffu), out, state);
+  constexpr float kNoFloor = NAN;  // nothing compares less
+  select_by_radix(EntryList{entries, state.deliveries, 0, 0}, kNoFloor, out, state);
   out.finish(out.k);
+}
+
+template <Dtype D, Scope S, int kLoadsLog2, uint32_t kHeld>
+__global__ void __launch_bounds__(kThreads, kLoadsLog2 == 2 || kHeld > kFewEntries ? 1 : 2)
+    select_kernel(const __grid_constant__ KernelParams params) {
+  if constexpr (S == Scope::kBlock || ptx::kHasClusters) {
+    select_row<D, S, kLoadsLog2, kHeld>(params);
+  }
 }
 
 }  // namespace tl_topk

@@ -5,6 +5,7 @@
 #include <cuda_runtime.h>
 
 #include "config.h"
+#include "cuda/large_k_kernel.cuh"
 #include "cuda/runtime.h"
 #include "cuda/select_kernel.cuh"
 
@@ -12,27 +13,64 @@ namespace tl_topk {
 
 static_assert(sizeof(SharedState) <= kFixedSharedBytes, "config.h promises less than is used");
 
-template <Dtype D, Scope S, int kLoads>
-void launch_select_kernel(const TopKArgs& args, const LaunchConfig& config, cudaStream_t stream) {
-  const KernelShape shape{static_cast<uint32_t>(config.segment_capacity),
-                          static_cast<uint32_t>(config.sort_entries)};
-  launch(select_kernel<D, S, kLoads>, config, stream, args, shape);
+template <Dtype D>
+KernelParams make_params(const TopKArgs& args, const LaunchConfig& config) {
+  const Problem& p = args.problem;
+  const auto width = static_cast<uint32_t>(p.width);
+  const auto k = static_cast<uint32_t>(p.k);
+  const uint32_t per_thread = config.vectors_per_thread * Element<D>::kPerVector;
+  uint8_t blocks_log2 = 0;
+  while (1 << blocks_log2 < config.blocks_per_row) ++blocks_log2;
+  return {args.scores,
+          args.scores_stride,
+          args.indices,
+          args.indices_stride,
+          args.values,
+          args.values_stride,
+          width,
+          k,
+          static_cast<uint32_t>(config.segment_capacity),
+          static_cast<uint32_t>(config.sort_entries),
+          args.lengths,
+          args.row_starts,
+          plan_sample(width, k, per_thread, kThreads, 1u << blocks_log2),
+          p.order,
+          p.largest,
+          blocks_log2};
 }
 
+template <Dtype D, int kLoadsLog2>
+void launch_select_kernel(const TopKArgs& args, const LaunchConfig& config, cudaStream_t stream) {
+  const KernelParams params = make_params<D>(args, config);
+  const bool one_block = config.scope == Scope::kBlock;
+  if (config.entries_per_thread <= kFewEntries) {
+    one_block
+        ? launch<select_kernel<D, Scope::kBlock, kLoadsLog2, kFewEntries>>(config, stream, params)
+        : launch<select_kernel<D, Scope::kCluster, kLoadsLog2, kFewEntries>>(config, stream,
+                                                                             params);
+  } else {
+    one_block
+        ? launch<select_kernel<D, Scope::kBlock, kLoadsLog2, kManyEntries>>(config, stream, params)
+        : launch<select_kernel<D, Scope::kCluster, kLoadsLog2, kManyEntries>>(config, stream,
+                                                                              params);
+  }
+}
+
+// Loads in flight per thread: up to 16 elements' worth.
 template <Dtype D>
 void launch_select(const TopKArgs& args, const LaunchConfig& config, cudaStream_t stream) {
-  const bool one_block = config.scope == Scope::kBlock;
-  switch (config.vectors_per_thread) {
-    case 1:
-      return one_block ? launch_select_kernel<D, Scope::kBlock, 1>(args, config, stream)
-                       : launch_select_kernel<D, Scope::kCluster, 1>(args, config, stream);
-    case 2:
-      return one_block ? launch_select_kernel<D, Scope::kBlock, 2>(args, config, stream)
-                       : launch_select_kernel<D, Scope::kCluster, 2>(args, config, stream);
-    default:
-      return one_block ? launch_select_kernel<D, Scope::kBlock, 4>(args, config, stream)
-                       : launch_select_kernel<D, Scope::kCluster, 4>(args, config, stream);
+  if (config.large_k) {
+    const KernelParams params = make_params<D>(args, config);
+    config.scope == Scope::kBlock
+        ? launch<large_k_kernel<D, Scope::kBlock>>(config, stream, params)
+        : launch<large_k_kernel<D, Scope::kCluster>>(config, stream, params);
+    return;
   }
+  if (config.vectors_per_thread == 1) return launch_select_kernel<D, 0>(args, config, stream);
+  if constexpr (D == Dtype::kFloat32) {
+    if (config.vectors_per_thread == 4) return launch_select_kernel<D, 2>(args, config, stream);
+  }
+  launch_select_kernel<D, 1>(args, config, stream);
 }
 
 }  // namespace tl_topk

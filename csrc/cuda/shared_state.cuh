@@ -1,4 +1,4 @@
-// What a block keeps in shared memory, and the shape of a launch as the kernels see it.
+// What a block keeps in shared memory.
 #pragma once
 
 #include <cstdint>
@@ -13,24 +13,23 @@ constexpr uint32_t kMaxClusterBlocks = 16;
 constexpr uint32_t kSelectBins = 512;
 constexpr uint32_t kMaxResidual = 256;  // ranked by one comparison a pair; more go to the radix
 
-struct KernelShape {
-  uint32_t segment_capacity;  // entries one block may deliver to the leader
-  uint32_t sort_entries;      // 0 when the order of slots is free, else a power of two >= k
-};
+enum Verdict : uint32_t { kSelected, kMisled };
 
 // The fixed part; the leader's entry segments and the sort buffer follow it.
 struct SharedState {
   RadixScratch radix;
-  uint32_t group_keys[kGroups];
+  AnchorScratch anchors;
   uint32_t select_bins[kSelectBins];
-  Entry residual[kMaxResidual];
-  uint32_t counts[kMaxClusterBlocks];  // survivors each block delivered here
-  float floors[kMaxClusterBlocks];     // and the floor it used
-  Anchors anchors;
+  __align__(16) uint64_t residual[kMaxResidual];  // ranks, read two at a time
+  Delivery deliveries[kMaxClusterBlocks];         // at the leader
+  uint64_t delivered;                             // barrier: all deliveries are here (leader)
+  uint64_t decided;                               // barrier: the verdict is here (others)
+  __align__(8) uint32_t verdict[2];
+  SamplePlan plan;
   uint32_t survivors;
+  uint32_t sent;  // of the survivors, those that found room
   uint32_t winners;
   uint32_t residual_count;
-  uint32_t verdict;
 };
 
 }  // namespace tl_topk

@@ -2,7 +2,8 @@
 //
 // Every block delivers its survivors to the leader, which alone selects. What crosses the network
 // is a few thousand entries once, no more than the count tables of an all-to-all exchange would be,
-// and no block but the leader waits for anything on the way.
+// and no block but the leader waits for anything on the way. Deliveries are asynchronous stores
+// that an mbarrier of the leader counts in, so no block fences either.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +13,6 @@
 
 namespace tl_topk {
 
-enum Verdict : uint32_t { kUndecided = 0, kSelected = 1, kMisled = 2 };
-
 template <Scope S>
 class Team;
 
@@ -21,23 +20,30 @@ class Team;
 template <>
 class Team<Scope::kBlock> {
  public:
-  __device__ Team(SharedState& state, Entry* entries) : state_(state), entries_(entries) {}
+  __device__ Team(SharedState& state, Entry* entries, const KernelParams&)
+      : state_(state), entries_(entries) {}
+  __device__ uint32_t row() const { return blockIdx.x; }
   __device__ uint32_t rank() const { return 0; }
-  __device__ uint32_t size() const { return 1; }
+  __device__ uint32_t size_log2() const { return 0; }
   __device__ bool leads() const { return true; }
-  __device__ void open() const {}
+  __device__ void open() const { __syncthreads(); }
   __device__ void await_open() const {}
 
-  __device__ void store_survivor(uint32_t, uint32_t at, Entry e) const { entries_[at] = e; }
-  __device__ void deliver(uint32_t survivors, float floor) const {
-    state_.counts[0] = survivors;
-    state_.floors[0] = floor;
+  __device__ void send(uint32_t at, Entry e, bool enabled) const {
+    if (enabled) entries_[at] = e;
   }
+  __device__ void send_delivery(Delivery d, uint32_t) const { state_.deliveries[0] = d; }
+  __device__ void await_deliveries() const { __syncthreads(); }
+  __device__ void send_verdict(Verdict) const {}
+  __device__ Verdict await_verdict() const { return kMisled; }
+
   __device__ void meet() const { __syncthreads(); }
-  __device__ void announce(Verdict) const {}
-  __device__ void release() const {}
-  __device__ uint32_t add_shared(uint32_t n) const { return atomicAdd(&state_.survivors, n); }
+  __device__ void store(uint32_t at, Entry e) const { entries_[at] = e; }
+  __device__ uint32_t add_survivors(uint32_t n) const {
+    return ptx::lane0_add(&state_.survivors, n);
+  }
   __device__ void sum(uint32_t*) const {}
+  __device__ uint32_t sum_before(uint32_t) const { return 0; }
 
  private:
   SharedState& state_;
@@ -48,62 +54,93 @@ class Team<Scope::kBlock> {
 template <>
 class Team<Scope::kCluster> {
  public:
-  __device__ Team(SharedState& state, Entry* entries)
-      : state_(state), rank_(ptx::cluster_rank()), size_(ptx::cluster_size()) {
-    entries_ = ptx::cluster_address(entries, 0);
-  }
+  __device__ Team(SharedState& state, Entry* entries, const KernelParams& params)
+      : state_(state),
+        entries_(ptx::cluster_address(entries, 0)),
+        delivered_(ptx::cluster_address(&state.delivered, 0)),
+        rank_(ptx::cluster_rank()),
+        size_log2_(params.blocks_log2) {}
+  __device__ uint32_t row() const { return blockIdx.x >> size_log2_; }
   __device__ uint32_t rank() const { return rank_; }
-  __device__ uint32_t size() const { return size_; }
+  __device__ uint32_t size_log2() const { return size_log2_; }
   __device__ bool leads() const { return rank_ == 0; }
 
   // No block may touch another's shared memory before that block runs and has set it up.
-  __device__ void open() const { ptx::cluster_arrive(); }
+  __device__ void open() const {
+    if (threadIdx.x == 0) {
+      ptx::init_barrier(&state_.delivered, 1u << size_log2_);
+      ptx::init_barrier(&state_.decided, 1);
+      ptx::arrive_and_expect(ptx::cluster_address(&state_.decided, rank_), sizeof(Entry));
+    }
+    __syncthreads();
+    ptx::cluster_arrive_relaxed();
+  }
   __device__ void await_open() const { ptx::cluster_wait(); }
 
-  // Entry `at` of the leader's list, counted from entry `base`.
-  __device__ void store_survivor(uint32_t base, uint32_t at, Entry e) const {
-    ptx::remote_store(entries_ + (base + at) * static_cast<uint32_t>(sizeof(Entry)),
-                      __float_as_uint(e.score), e.index);
+  // To entry `at` of the leader's list.
+  __device__ void send(uint32_t at, Entry e, bool enabled) const {
+    ptx::store_async(entries_ + at * static_cast<uint32_t>(sizeof(Entry)), __float_as_uint(e.score),
+                     e.index, delivered_, enabled);
   }
-  // Called by one thread, before meet().
-  __device__ void deliver(uint32_t survivors, float floor) const {
-    ptx::remote_store(ptx::cluster_address(&state_.counts[rank_], 0), survivors);
-    ptx::remote_store(ptx::cluster_address(&state_.floors[rank_], 0), __float_as_uint(floor));
+  // By one thread, once its block has sent `sent` entries.
+  __device__ void send_delivery(Delivery d, uint32_t sent) const {
+    ptx::arrive_and_expect(delivered_, (sent + 1) * static_cast<uint32_t>(sizeof(Entry)));
+    ptx::store_async(ptx::cluster_address(&state_.deliveries[rank_], 0), d.survivors,
+                     __float_as_uint(d.floor), delivered_);
   }
-  __device__ void meet() const {
-    ptx::cluster_arrive();
-    ptx::cluster_wait();
-  }
-  // Lets the others pass their meet() without waiting for them.
-  __device__ void release() const { ptx::cluster_arrive(); }
-  // The leader tells every block; they read state.verdict after meet().
-  __device__ void announce(Verdict verdict) const {
-    if (threadIdx.x < size_) {
-      ptx::remote_store(ptx::cluster_address(&state_.verdict, threadIdx.x), verdict);
+  __device__ void await_deliveries() const { ptx::await_barrier(&state_.delivered); }
+  __device__ void send_verdict(Verdict verdict) const {
+    if (threadIdx.x < 1u << size_log2_) {
+      ptx::store_async(ptx::cluster_address(state_.verdict, threadIdx.x), verdict, 0,
+                       ptx::cluster_address(&state_.decided, threadIdx.x));
     }
   }
+  __device__ Verdict await_verdict() const {
+    ptx::await_barrier(&state_.decided);
+    return static_cast<Verdict>(state_.verdict[0]);
+  }
+
+  // The slow path: ordinary stores between barriers of the whole cluster.
+  __device__ void meet() const { ptx::cluster_sync(); }
+  __device__ void store(uint32_t at, Entry e) const {
+    ptx::remote_store(entries_ + at * static_cast<uint32_t>(sizeof(Entry)),
+                      __float_as_uint(e.score), e.index);
+  }
   // Adds to the leader's survivor counter and returns what it held.
-  __device__ uint32_t add_shared(uint32_t n) const {
+  __device__ uint32_t add_survivors(uint32_t n) const {
     return ptx::remote_add(ptx::cluster_address(&state_.survivors, 0), n);
   }
   // Replaces every block's histogram by the sum of all. Block b alone reads and writes slice b of
   // each block's bins, so no copy is needed.
   __device__ void sum(uint32_t* bins) const {
     meet();
-    const uint32_t slice = kDigitBins / size_;
-    for (uint32_t i = rank_ * slice + threadIdx.x; i < (rank_ + 1) * slice; i += blockDim.x) {
+    const uint32_t size = 1u << size_log2_;
+    const uint32_t slice = kDigitBins >> size_log2_;
+    for (uint32_t i = threadIdx.x; i < slice; i += kThreads) {
+      uint32_t* const bin = bins + rank_ * slice + i;
       uint32_t total = 0;
-      for (uint32_t b = 0; b < size_; ++b) total += ptx::remote_load(ptx::cluster_address(bins + i, b));
-      for (uint32_t b = 0; b < size_; ++b) ptx::remote_store(ptx::cluster_address(bins + i, b), total);
+      for (uint32_t b = 0; b < size; ++b) total += ptx::remote_load(ptx::cluster_address(bin, b));
+      for (uint32_t b = 0; b < size; ++b) ptx::remote_store(ptx::cluster_address(bin, b), total);
     }
     meet();
+  }
+  // The sum of what the blocks before this one pass.
+  __device__ uint32_t sum_before(uint32_t x) const {
+    if (threadIdx.x < 1u << size_log2_) {
+      ptx::remote_store(ptx::cluster_address(&state_.deliveries[rank_], threadIdx.x), x);
+    }
+    meet();
+    uint32_t before = 0;
+    for (uint32_t b = 0; b < rank_; ++b) before += state_.deliveries[b].survivors;
+    return before;
   }
 
  private:
   SharedState& state_;
   ptx::ClusterAddress entries_;
+  ptx::ClusterAddress delivered_;
   uint32_t rank_;
-  uint32_t size_;
+  uint32_t size_log2_;
 };
 
 }  // namespace tl_topk
