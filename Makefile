@@ -34,6 +34,9 @@ clean:
 # The package, editable: changed Python needs no reinstall, changed C++ recompiles what changed.
 .venv/package: .venv/tools CMakeLists.txt $(filter csrc/% python_bindings/%,$(NATIVE))
 	$(BIN)/pip install --quiet --no-build-isolation -e '.[test,lint]'
+	@$(BIN)/python -c 'from tl_topk import _ffi; archs = _ffi.build_info()["architectures"]; \
+	  print("tl_topk is built", f"with CUDA for {archs}" if archs else \
+	  "without CUDA, for the CPU only: no nvcc was found, or TL_TOPK_CUDA=OFF")'
 	touch $@
 
 .venv/tools: pyproject.toml
