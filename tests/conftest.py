@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ MARKERS = (
     "patience(seconds): how long the watchdog waits for a test instead of its usual time",
 )
 PATIENCE_S = 300
+GPU_TESTS = Path(__file__).parent / "gpu"
 REPORT_FD = pytest.StashKey[int]()
 
 
@@ -36,9 +38,8 @@ def why_no_gpu() -> str:
 
 
 def parameters(*targets: Target) -> list[object]:
-    """The targets as parameters, those on the GPU marked and skipped where there is none."""
-    skip = pytest.mark.skipif(bool(why_no_gpu()), reason=why_no_gpu())
-    marks = {"cpu": (), "cuda": (pytest.mark.gpu, skip)}
+    """The targets as parameters, those on the GPU marked."""
+    marks = {"cpu": (), "cuda": pytest.mark.gpu}
     return [pytest.param(each, marks=marks[each.device], id=str(each)) for each in targets]
 
 
@@ -47,17 +48,18 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", marker)
     config.stash[REPORT_FD] = os.dup(sys.__stderr__.fileno())  # pytest captures the usual one
     settings.register_profile("repeatable", derandomize=True, deadline=None, print_blob=True)
-    settings.load_profile("repeatable")
+    if not config.getoption("--hypothesis-profile"):  # "default" explores anew at each run
+        settings.load_profile("repeatable")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything under tests/gpu needs the device."""
+    """Everything under tests/gpu needs the device, and what needs it says why it did not run."""
     for item in items:
-        if "gpu" in item.path.parent.parts:
+        if item.path.parent == GPU_TESTS:
             item.add_marker(pytest.mark.gpu)
-            if why_no_gpu():
-                item.add_marker(pytest.mark.skip(reason=why_no_gpu()))
+        if why_no_gpu() and item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.skip(reason=why_no_gpu()))
 
 
 @pytest.fixture(autouse=True)

@@ -270,7 +270,6 @@ def test_dsmem_needs_a_gpu() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
 class TestDevices:
     """Everything lies on one device, and that is the backend's."""
 

@@ -115,7 +115,7 @@ def test_nothing_that_is_freed_is_needed() -> None:
 
 
 def test_graphs_made_and_dropped() -> None:
-    """Hundreds of them: none leaves memory behind, none disturbs another."""
+    """A hundred of them: none leaves memory behind, none disturbs another."""
     scores = torch.randn(2, 70_000, device="cuda")
 
     def call() -> tl_topk.TopK:
@@ -123,14 +123,13 @@ def test_graphs_made_and_dropped() -> None:
 
     kept, kept_result = captured(call)
     used = []
-    for _ in range(200):
+    for _ in range(100):
         graph, result = captured(call)
         graph.replay()
         kept.replay()
         torch.cuda.synchronize()
         assert (result.indices == kept_result.indices).all()
         del graph, result
-        gc.collect()
         torch.cuda.empty_cache()
         used.append(torch.cuda.mem_get_info()[0])
     assert_certified(scores, kept_result.indices, kept_result.values, order="index")
