@@ -90,10 +90,10 @@ void scan(const Row<Element>& row, int64_t begin, int64_t end, int64_t k, uint32
   Band<Lane<Element>> band{};
   for (int64_t at = begin; at < end; at += kScanChunk) {
     const int64_t stop = std::min(at + kScanChunk, end);
+    make_room(stop - at);
     floor = std::max(floor, bound.floor_from(at));
     if (floor > kLargestKey) break;
     if (floor == kNanKey) {
-      make_room(stop - at);
       for (int64_t i = at; i < stop; ++i) ranks[count++] = row.rank(i);
       raise_first_bound();
       continue;
@@ -105,10 +105,6 @@ void scan(const Row<Element>& row, int64_t begin, int64_t end, int64_t k, uint32
     std::array<uint64_t, kScanChunk / kWordBits> masks;
     filter_chunk(row, at, stop, band, masks.data());
     const auto words = static_cast<size_t>((stop - at + kWordBits - 1) / kWordBits);
-    int64_t admitted = 0;
-    for (size_t w = 0; w < words; ++w) admitted += __builtin_popcountll(masks[w]);
-    if (admitted == 0) continue;
-    make_room(admitted);
     for (size_t w = 0; w < words; ++w) {
       const int64_t base = at + static_cast<int64_t>(w) * kWordBits;
       for (uint64_t mask = masks[w]; mask != 0; mask &= mask - 1) {
