@@ -28,7 +28,7 @@ class ScratchMemory {
   }
 
  private:
-  static constexpr int64_t kKept = int64_t{4} << 20;  // 32 MiB
+  static constexpr int64_t kKept = int64_t{16} << 20;  // 128 MiB, of which few are touched
 
   std::unique_ptr<uint64_t[]> memory_;
   int64_t size_ = 0;

@@ -191,8 +191,7 @@ void select_split_rows(const TopKArgs& args, int threads, ScratchMemory& memory,
 }
 
 template <class Element>
-void select_all(const TopKArgs& args, int threads) {
-  thread_local ScratchMemory memory;
+void select_all(const TopKArgs& args, int threads, ScratchMemory& memory) {
   const Problem& p = args.problem;
   const bool parallel = threads != 1 && p.rows * (p.width + p.k) >= kLeastParallel;
   if (!parallel) {
@@ -211,21 +210,25 @@ void select_all(const TopKArgs& args, int threads) {
       select_whole_rows<Element>(args, used, memory, run);
     }
   }
-  memory.release_excess();
 }
 
 }  // namespace
 
 void topk_cpu(const TopKArgs& args, int threads) {
   if (args.problem.rows == 0 || args.problem.k == 0) return;
+  thread_local ScratchMemory memory;
   switch (args.problem.dtype) {
     case Dtype::kFloat32:
-      return select_all<Float32>(args, threads);
+      select_all<Float32>(args, threads, memory);
+      break;
     case Dtype::kFloat16:
-      return select_all<Float16>(args, threads);
+      select_all<Float16>(args, threads, memory);
+      break;
     case Dtype::kBFloat16:
-      return select_all<BFloat16>(args, threads);
+      select_all<BFloat16>(args, threads, memory);
+      break;
   }
+  memory.release_excess();
 }
 
 const char* cpu_simd_name() { return filter_kernel().name; }
