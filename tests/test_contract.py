@@ -406,3 +406,18 @@ class TestPlan:
                     )
                     engine.judge(oracle, k, order, tl_topk.TopK(values, indices))
                     guarded.assert_guards()
+
+    @pytest.mark.parametrize("threads", [1, 2, 3, 7, 64])
+    def test_any_number_of_threads(self, threads: int, rng: np.random.Generator) -> None:
+        """However rows, or parts of one row, are dealt to threads, the answer is the same."""
+        for rows, width in ((1, 300_007), (2, 150_001), (5, 40_000), (33, 9001), (3, 60)):
+            plain = quantize(rng.standard_normal((rows, width)), "float32")
+            for scores in (plain, np.maximum(plain - 2, 0), few(rng, (rows, width), "float32")):
+                oracle = Oracle(scores)
+                for k, order in ((2048, "index"), (512, "value"), (5000, "index")):
+                    plan = tl_topk.TopKPlan(
+                        rows, width, k, "float32", order, True, True, "cpu", 0, threads
+                    )
+                    values, indices = GuardedOutput(TORCH_CPU, (rows, k), "float32").pair
+                    plan.run(TORCH_CPU.put(scores), indices, values)
+                    TORCH_CPU.judge(oracle, k, order, tl_topk.TopK(values, indices))

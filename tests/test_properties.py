@@ -101,7 +101,7 @@ def solve(target: Target, problem: Problem, scores: Any, out: Any = None) -> tl_
     )
 
 
-@settings(max_examples=500)
+@settings(max_examples=1000)
 @given(data=st.data())
 def test_any_problem_in_any_layout(target: Target, data: st.DataObject) -> None:
     """The reference's answer, bit for bit, and nothing written outside the outputs."""
@@ -117,7 +117,7 @@ def test_any_problem_in_any_layout(target: Target, data: st.DataObject) -> None:
     guarded.assert_guards()
 
 
-@settings(max_examples=200)
+@settings(max_examples=400)
 @given(data=st.data())
 def test_nothing_outside_a_span_matters(target: Target, data: st.DataObject) -> None:
     """The same answer, slot for slot, with anything at all around the rows and their spans."""
