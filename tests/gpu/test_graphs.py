@@ -115,7 +115,7 @@ def test_nothing_that_is_freed_is_needed() -> None:
 
 
 def test_graphs_made_and_dropped() -> None:
-    """A hundred of them: none leaves memory behind, none disturbs another."""
+    """Dozens of them: none leaves memory behind, none disturbs another."""
     scores = torch.randn(2, 70_000, device="cuda")
 
     def call() -> tl_topk.TopK:
@@ -123,7 +123,7 @@ def test_graphs_made_and_dropped() -> None:
 
     kept, kept_result = captured(call)
     used = []
-    for _ in range(100):
+    for _ in range(40):
         graph, result = captured(call)
         graph.replay()
         kept.replay()
@@ -133,7 +133,7 @@ def test_graphs_made_and_dropped() -> None:
         torch.cuda.empty_cache()
         used.append(torch.cuda.mem_get_info()[0])
     assert_certified(scores, kept_result.indices, kept_result.values, order="index")
-    assert used[-1] >= used[20] - (8 << 20), "each graph leaves memory behind"
+    assert used[-1] >= used[10] - (8 << 20), "each graph leaves memory behind"
 
 
 def test_two_graphs_of_one_problem_on_two_streams() -> None:

@@ -34,6 +34,7 @@ def test_the_host_does_not_wait() -> None:
     scores = torch.randn(2, 70_000, device="cuda")
     lengths = torch.tensor([5, 70_000], device="cuda")
     out = tl_topk.topk(scores, K, lengths=lengths, backend="dsmem")
+    tl_topk.topk_indices(scores, K, lengths=lengths, backend="dsmem")
     torch.cuda.synchronize()
     torch.cuda._sleep(200_000_000)
     done = torch.cuda.Event()
