@@ -122,7 +122,7 @@ def test_graphs_made_and_dropped() -> None:
         return tl_topk.topk(scores, K, order="index", backend="dsmem")
 
     kept, kept_result = captured(call)
-    used = []
+    free = []
     for _ in range(40):
         graph, result = captured(call)
         graph.replay()
@@ -131,9 +131,9 @@ def test_graphs_made_and_dropped() -> None:
         assert (result.indices == kept_result.indices).all()
         del graph, result
         torch.cuda.empty_cache()
-        used.append(torch.cuda.mem_get_info()[0])
+        free.append(torch.cuda.mem_get_info()[0])
     assert_certified(scores, kept_result.indices, kept_result.values, order="index")
-    assert used[-1] >= used[10] - (8 << 20), "each graph leaves memory behind"
+    assert free[-1] >= free[10] - (8 << 20), "each graph leaves memory behind"
 
 
 def test_two_graphs_of_one_problem_on_two_streams() -> None:
