@@ -175,7 +175,7 @@ def _check_header(stream: IO[bytes], size: int) -> None:
     The header decides how much memory is asked for, so it is not believed unseen.
     """
     version = np.lib.format.read_magic(stream)
-    readers = {
+    readers: dict[tuple[int, int], Callable[[IO[bytes]], Any]] = {
         (1, 0): np.lib.format.read_array_header_1_0,
         (2, 0): np.lib.format.read_array_header_2_0,
     }
