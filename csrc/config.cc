@@ -1,7 +1,10 @@
 #include "config.h"
 
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
+
+#include "sampling.h"
 
 namespace tl_topk {
 namespace {
@@ -9,8 +12,8 @@ namespace {
 constexpr int kEntryBytes = 8;
 constexpr int kThreadsPerBlock = 512;
 constexpr int64_t kMaxElementsPerThread = 16;  // in registers
-constexpr int64_t kFewEntriesK = 2560;
-constexpr int kMinElementsPerBlock = 2048;  // fewer, and meeting costs more than it saves
+constexpr int64_t kOneBlockWidth = 8192;       // up to here one block is as fast as a cluster
+constexpr int kMinElementsPerBlock = 2048;     // fewer, and meeting costs more than it saves
 
 int64_t round_up_to_power_of_two(int64_t x) {
   int64_t p = 1;
@@ -21,6 +24,7 @@ int64_t round_up_to_power_of_two(int64_t x) {
 // The largest cluster that still gives every row its own one at once, and every block enough to do.
 int choose_cluster(const Problem& problem, const DeviceFacts& device) {
   int best = 1;
+  if (problem.width <= kOneBlockWidth) return best;
   for (size_t i = 0; i < kClusterSizes.size(); ++i) {
     const int size = kClusterSizes[i];
     const bool all_rows_at_once = device.coresident_clusters[i] >= problem.rows;
@@ -29,6 +33,18 @@ int choose_cluster(const Problem& problem, const DeviceFacts& device) {
     }
   }
   return best;
+}
+
+// The most survivors a block is likely to have: the floor lies some deviations beyond the share of
+// wanted elements that its sample shows, and the number beyond the floor scatters in turn.
+double survivors_per_block(const Problem& problem, const LaunchConfig& c) {
+  const double wanted = static_cast<double>(std::min(problem.k, kMaxFastK)) / c.blocks_per_row;
+  const double share = static_cast<double>(problem.width) / c.blocks_per_row;
+  const double sampled =
+      static_cast<double>(c.threads) * c.vectors_per_thread * 16 / element_size(problem.dtype);
+  const double told = std::min(wanted * std::min(1.0, sampled / share), kGroups / 2.0);
+  const double floor = 1 + 5 / std::sqrt(told);
+  return wanted * floor * (1 + 3 / std::sqrt(told * floor));
 }
 
 }  // namespace
@@ -50,20 +66,14 @@ LaunchConfig choose_launch(const Problem& problem, const DeviceFacts& device) {
     c.vectors_per_thread *= 2;
   }
 
-  // The floor admits about 1.7 k elements. A segment has room for half as many again, since no row
-  // is spread quite evenly over its blocks, but not for more than the leader can hold.
-  const int64_t k = std::min(problem.k, kMaxFastK);
-  c.entries_per_thread = k <= kFewEntriesK ? kFewEntries : kManyEntries;
-  const int64_t staged = std::max<int64_t>(5 * k / 2, 4096);
-  c.segment_capacity = c.large_k
-                           ? 0
-                           : static_cast<int>(std::min<int64_t>(
-                                 c.blocks_per_row == 1 ? staged : 3 * staged / 2 / c.blocks_per_row,
-                                 c.threads / c.blocks_per_row * c.entries_per_thread));
-  c.sort_entries =
-      problem.order == Order::kAny || c.large_k
-          ? 0
-          : static_cast<int>(std::max<int64_t>(64, round_up_to_power_of_two(problem.k)));
+  c.entries_per_thread =
+      survivors_per_block(problem, c) <= c.threads / c.blocks_per_row * kFewEntries ? kFewEntries
+                                                                                    : kManyEntries;
+  if (!c.large_k) c.segment_capacity = c.threads / c.blocks_per_row * c.entries_per_thread;
+  c.sort_entries = problem.order == Order::kAny || c.large_k
+                       ? 0
+                       : static_cast<int>(std::max<int64_t>(kThreadsPerBlock,
+                                                            round_up_to_power_of_two(problem.k)));
   c.shared_bytes =
       kFixedSharedBytes +
       (static_cast<int64_t>(c.segment_capacity) * c.blocks_per_row + c.sort_entries) * kEntryBytes;

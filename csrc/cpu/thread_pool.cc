@@ -6,9 +6,15 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <exception>
 
 namespace tl_topk {
+namespace {
+
+constexpr std::chrono::microseconds kPatience{10};
+
+}  // namespace
 
 // Lives on the stack of the thread that waits for it.
 struct ThreadPool::Job {
@@ -20,9 +26,9 @@ struct ThreadPool::Job {
   const Call call;
   std::atomic<int64_t> next{0};
 
-  int wanted;         // workers that may still join
-  int next_slot = 1;  // slot 0 is the caller's
-  int active = 0;     // workers inside
+  int wanted;                  // workers that may still join
+  int next_slot = 1;           // slot 0 is the caller's
+  std::atomic<int> active{0};  // workers inside; written under the pool's mutex
   std::condition_variable left;
   Job* following = nullptr;
 
@@ -70,7 +76,7 @@ void ThreadPool::work() {
     lock.unlock();
     job.run_parts(slot);
     lock.lock();
-    // Notified under the lock: the caller destroys the job as soon as it sees that all have left.
+    // Notified under the lock: the caller takes it before it destroys the job.
     if (--job.active == 0) job.left.notify_one();
   }
 }
@@ -94,8 +100,14 @@ void ThreadPool::run_job(int64_t parts, int threads, const void* context, Call c
   std::unique_lock<std::mutex> lock(mutex_);
   Job** link = &first_;
   while (*link != nullptr && *link != &job) link = &(*link)->following;
-  if (*link == &job) *link = job.following;
-  job.left.wait(lock, [&job] { return job.active == 0; });
+  if (*link == &job) *link = job.following;  // no worker joins any more
+  lock.unlock();
+  // The helpers are at their last parts: to sleep and be woken would take longer than they do.
+  const auto patience = std::chrono::steady_clock::now() + kPatience;
+  while (job.active.load() != 0 && std::chrono::steady_clock::now() < patience) {
+  }
+  lock.lock();
+  job.left.wait(lock, [&job] { return job.active.load() == 0; });
 }
 
 int available_cores() {

@@ -26,11 +26,10 @@ namespace {
 // Below this many elements in all, waking another thread takes longer than the work.
 constexpr int64_t kLeastParallel = 1 << 16;
 // A row is divided among threads from this width on, into parts of at least this length.
-constexpr int64_t kLeastSplit = 1 << 17;
+constexpr int64_t kLeastSplit = 1 << 19;
 constexpr int64_t kLeastPart = 1 << 16;
 constexpr int64_t kPartsPerThread = 8;  // a helper that wakes late finds parts left
 constexpr int64_t kMostParts = 64;
-constexpr int64_t kRowsPerThread = 4;  // with so many rows, whole rows keep all threads busy
 constexpr int64_t kElementsPerTask = 1 << 14;  // short rows are handed out in groups
 
 // Working memory for one row at a time. Every part of the row has its own list of candidates.
@@ -204,7 +203,7 @@ void select_all(const TopKArgs& args, int threads, ScratchMemory& memory) {
     const int available = pool.workers() + 1;
     const int used = threads == 0 ? available : std::min(threads, available);
     const auto run = [&](int64_t tasks, const auto& body) { pool.run(tasks, used, body); };
-    if (p.width >= kLeastSplit && p.rows < kRowsPerThread * used) {
+    if (p.width >= kLeastSplit && 2 * p.rows <= used) {
       select_split_rows<Element>(args, used, memory, run);
     } else {
       select_whole_rows<Element>(args, used, memory, run);

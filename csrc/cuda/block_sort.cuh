@@ -1,4 +1,4 @@
-// A bitonic sort in shared memory: the same few microseconds whatever the data.
+// A bitonic sort of one block's keys: the same few microseconds whatever the data.
 #pragma once
 
 #include <cstdint>
@@ -7,58 +7,71 @@
 
 namespace tl_topk {
 
-template <typename T>
-__device__ __forceinline__ void order_pair(T& a, T& b, bool ascending) {
-  if ((a > b) == ascending) {
-    const T t = a;
-    a = b;
-    b = t;
+// Sorts kThreads * kEach keys ascending, in shared memory. Each thread takes kEach consecutive keys
+// into registers, so that short strides cost no communication and middle ones only shuffles;
+// strides beyond a warp go through shared memory. Begins and ends with a barrier.
+template <uint32_t kEach, typename T>
+__device__ __noinline__ void sort_block(T* keys) {
+  const uint32_t thread = threadIdx.x;
+  T key[kEach];
+  __syncthreads();
+#pragma unroll
+  for (uint32_t j = 0; j < kEach; ++j) key[j] = keys[thread * kEach + j];
+
+  // Keeps the smaller or the larger of a pair, as the run's direction and the side of the pair ask.
+  const auto keep = [](T mine, T other, bool smaller) {
+    return (mine < other) == smaller ? mine : other;
+  };
+  for (uint32_t run = 2; run <= kThreads * kEach; run *= 2) {
+    for (uint32_t stride = run / 2; stride >= kEach; stride /= 2) {
+      const uint32_t distance = stride / kEach;  // between the threads of a pair
+      const bool up = (thread * kEach & run) == 0;
+      const bool smaller = ((thread & distance) == 0) == up;
+      if (distance >= kWarp) {
+        __syncthreads();
+#pragma unroll
+        for (uint32_t j = 0; j < kEach; ++j) keys[j * kThreads + thread] = key[j];
+        __syncthreads();
+      }
+#pragma unroll
+      for (uint32_t j = 0; j < kEach; ++j) {
+        const T other = distance >= kWarp ? keys[j * kThreads + (thread ^ distance)]
+                                          : __shfl_xor_sync(kAllLanes, key[j], distance);
+        key[j] = keep(key[j], other, smaller);
+      }
+    }
+#pragma unroll
+    for (uint32_t stride = kEach / 2; stride > 0; stride /= 2) {
+      if (stride >= run) continue;
+#pragma unroll
+      for (uint32_t j = 0; j < kEach; ++j) {
+        if ((j & stride) != 0) continue;
+        const bool up = ((thread * kEach + j) & run) == 0;
+        const T a = key[j];
+        const T b = key[j + stride];
+        key[j] = keep(a, b, up);
+        key[j + stride] = keep(b, a, !up);
+      }
+    }
   }
+  __syncthreads();
+#pragma unroll
+  for (uint32_t j = 0; j < kEach; ++j) keys[thread * kEach + j] = key[j];
+  __syncthreads();
 }
 
-// Sorts `n` keys ascending; n is a power of two, at least 64. Strides up to 32 stay inside a warp,
-// which holds 64 keys in registers; only longer ones pass through shared memory and a barrier.
-// Begins and ends with a barrier.
+// The same for n keys, a power of two from kThreads to 8 * kThreads.
 template <typename T>
-__device__ void block_sort(T* keys, uint32_t n) {
-  constexpr uint32_t kTile = 2 * kWarp;
-  const uint32_t lane = threadIdx.x % kWarp;
-  const uint32_t warp = threadIdx.x / kWarp;
-
-  // Merges runs of first..last keys whose remaining strides fit into a tile.
-  const auto sort_in_warps = [&](uint32_t first, uint32_t last) {
-    for (uint32_t tile = warp * kTile; tile < n; tile += kWarps * kTile) {
-      T low = keys[tile + lane];
-      T high = keys[tile + kWarp + lane];
-      for (uint32_t run = first; run <= last; run *= 2) {
-        const bool low_up = ((tile + lane) & run) == 0;
-        const bool high_up = ((tile + kWarp + lane) & run) == 0;
-        if (run >= kTile) order_pair(low, high, low_up);
-        for (uint32_t stride = run >= kTile ? kWarp / 2 : run / 2; stride > 0; stride /= 2) {
-          const T low_other = __shfl_xor_sync(kAllLanes, low, stride);
-          const T high_other = __shfl_xor_sync(kAllLanes, high, stride);
-          const bool first_of_pair = (lane & stride) == 0;
-          low = (low < low_other) == (first_of_pair == low_up) ? low : low_other;
-          high = (high < high_other) == (first_of_pair == high_up) ? high : high_other;
-        }
-      }
-      keys[tile + lane] = low;
-      keys[tile + kWarp + lane] = high;
-    }
-    __syncthreads();
-  };
-
-  __syncthreads();
-  sort_in_warps(2, kTile);
-  for (uint32_t run = 2 * kTile; run <= n; run *= 2) {
-    for (uint32_t stride = run / 2; stride >= kTile; stride /= 2) {
-      for (uint32_t i = threadIdx.x; i < n / 2; i += kThreads) {
-        const uint32_t at = 2 * i - (i & (stride - 1));
-        order_pair(keys[at], keys[at + stride], (at & run) == 0);
-      }
-      __syncthreads();
-    }
-    sort_in_warps(run, run);
+__device__ __forceinline__ void block_sort(T* keys, uint32_t n) {
+  switch (n / kThreads) {
+    case 1:
+      return sort_block<1>(keys);
+    case 2:
+      return sort_block<2>(keys);
+    case 4:
+      return sort_block<4>(keys);
+    default:
+      return sort_block<8>(keys);
   }
 }
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "cuda/block_sort.cuh"
+#include "cuda/block_order.cuh"
 #include "cuda/row.cuh"
 #include "cuda/survivors.cuh"
 #include "key.h"
@@ -37,8 +37,9 @@ struct Output {
     if (values != nullptr) values[slot] = largest ? static_cast<Raw>(kInf | kMinus) : kInf;
   }
 
+  __device__ bool free_order() const { return order == Order::kAny; }
   // Nothing but indices is wanted, in any order.
-  __device__ bool plain() const { return order == Order::kAny && values == nullptr; }
+  __device__ bool plain() const { return free_order() && values == nullptr; }
 
   // One winner; slots 0 .. k-1 are each put once, in any order.
   __device__ __forceinline__ void put(uint32_t slot, const Entry& e) const {
@@ -58,27 +59,65 @@ struct Output {
       put(slot, {0.0f, index_of_rank(rank)});
     }
   }
-
-  // Called by the whole leading block once `count` winners have been put.
-  __device__ void finish(uint32_t count) const {
-    if (order == Order::kIndex) {
-      sort_and_write(static_cast<uint32_t*>(sort_buffer), count, [](uint32_t key) { return key; });
-    } else if (order == Order::kValue) {
-      sort_and_write(static_cast<uint64_t*>(sort_buffer), count,
-                     [](uint64_t key) { return index_of_rank(~key); });
-    }
-  }
-
- private:
-  template <typename T, typename IndexOf>
-  __device__ void sort_and_write(T* keys, uint32_t count, IndexOf&& index_of) const {
-    for (uint32_t i = count + threadIdx.x; i < sort_entries; i += kThreads) {
-      keys[i] = static_cast<T>(~T{0});
-    }
-    block_sort(keys, sort_entries);
-    for (uint32_t i = threadIdx.x; i < count; i += kThreads) write(i, index_of(keys[i]));
-  }
 };
+
+// A map over the range of the winners' values.
+__device__ __forceinline__ BinMap map_of_values(const uint64_t* keys, uint32_t count,
+                                                OrderScratch& scratch) {
+  if (threadIdx.x == 0) {
+    scratch.lowest = 0xffffffffu;
+    scratch.highest = 0;
+  }
+  __syncthreads();
+  uint32_t lowest = 0xffffffffu;
+  uint32_t highest = 0;
+  for (uint32_t i = threadIdx.x; i < count; i += kThreads) {
+    const uint32_t key = key_of_rank(~keys[i]);
+    lowest = min(lowest, key);
+    highest = max(highest, key);
+  }
+  lowest = __reduce_min_sync(kAllLanes, lowest);
+  highest = __reduce_max_sync(kAllLanes, highest);
+  if (threadIdx.x % kWarp == 0) {
+    atomicMin(&scratch.lowest, lowest);
+    atomicMax(&scratch.highest, highest);
+  }
+  __syncthreads();
+  return make_bin_map(__uint_as_float(bits_of_key(scratch.lowest)),
+                      __uint_as_float(bits_of_key(scratch.highest)), kOrderBins);
+}
+
+// Writes the `count` winners that have been put, in order of index or value. `spare` has room for
+// as many keys of 8 bytes. Called by the whole leading block. `out` comes by value: taking its
+// address would put it into local memory everywhere.
+template <Dtype D>
+__device__ __noinline__ void write_ordered(const Output<D> out, uint32_t count, void* spare,
+                                           OrderScratch& scratch) {
+  __syncthreads();
+  if (out.order == Order::kIndex) {
+    // Winners are spread over the row more often than not.
+    const float bins_per_element =
+        static_cast<float>(kOrderBins) / static_cast<float>(out.row.length);
+    write_in_order(
+        static_cast<uint32_t*>(out.sort_buffer), static_cast<uint32_t*>(spare), count,
+        out.sort_entries, scratch,
+        [&](uint32_t index) {
+          return min(static_cast<uint32_t>(static_cast<float>(index) * bins_per_element),
+                     kOrderBins - 1);
+        },
+        [&](uint32_t slot, uint32_t index) { out.write(slot, index); });
+  } else {
+    auto* const keys = static_cast<uint64_t*>(out.sort_buffer);
+    const BinMap map = map_of_values(keys, count, scratch);
+    write_in_order(
+        keys, static_cast<uint64_t*>(spare), count, out.sort_entries, scratch,
+        [&](uint64_t key) {
+          const float score = __uint_as_float(bits_of_key(key_of_rank(~key)));
+          return kOrderBins - 1 - map(score);  // best first
+        },
+        [&](uint32_t slot, uint64_t key) { out.write(slot, index_of_rank(~key)); });
+  }
+}
 
 template <Dtype D>
 __device__ __forceinline__ Output<D> make_output(const KernelParams& params, uint32_t r,

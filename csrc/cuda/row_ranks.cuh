@@ -16,25 +16,40 @@ __device__ __forceinline__ uint64_t rank_of(const Row<D>& row, uint32_t index) {
 // This block's share of a row. Calling it with f calls f(rank, valid) in whole warps.
 template <Dtype D>
 struct RowRanks {
+  static constexpr uint32_t kPerVector = Row<D>::kPerVector;
+  static constexpr uint32_t kLoadsLog2 = 1;
+  static constexpr uint32_t kLoads = 1 << kLoadsLog2;
+
   Row<D> row;
   Deal deal;
 
   __device__ RowRanks(const Row<D>& row_, uint32_t block, uint32_t blocks_log2)
-      : row(row_), deal(row_.vectors(), 0, block, blocks_log2) {}
+      : row(row_), deal(row_.vectors(), kLoadsLog2, block, blocks_log2) {}
+
+  // Calls f(x, first) for each vector: its elements and the index of the first.
+  template <typename F>
+  __device__ __forceinline__ void for_each_vector(F&& f) const {
+    for (uint32_t step = 0; step < deal.steps; ++step) {
+      uint4 loaded[kLoads];
+#pragma unroll
+      for (uint32_t u = 0; u < kLoads; ++u) loaded[u] = row.load(deal.vector(u, step));
+#pragma unroll
+      for (uint32_t u = 0; u < kLoads; ++u) {
+        float x[kPerVector];
+        widen_vector<D>(loaded[u], row.flip, x);
+        f(x, row.index(deal.vector(u, step)));
+      }
+    }
+  }
 
   template <typename F>
   __device__ __forceinline__ void operator()(F&& f) const {
-    constexpr uint32_t kPerVector = Row<D>::kPerVector;
-    for (uint32_t step = 0; step < deal.steps; ++step) {
-      const uint32_t v = deal.vector(0, step);
-      const uint32_t index = row.index(v);
-      float x[kPerVector];
-      widen_vector<D>(row.load(v), row.flip, x);
+    for_each_vector([&](const float (&x)[kPerVector], uint32_t first) {
 #pragma unroll
       for (uint32_t j = 0; j < kPerVector; ++j) {
-        f(rank_key(order_key(__float_as_uint(x[j])), index + j), index + j < row.length);
+        f(rank_key(order_key(__float_as_uint(x[j])), first + j), first + j < row.length);
       }
-    }
+    });
   }
 };
 

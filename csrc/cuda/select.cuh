@@ -27,16 +27,16 @@ __device__ __forceinline__ Crossing find_cut(const HeldEntries<kHeld>& held, uin
   return state.radix.crossing;
 }
 
-// The k best of at least k entries, by digits of their ranks. Entries at or below `floor` do not
-// count; a NaN floor rejects nothing.
+// The k best of at least k entries, by digits of their ranks, from what `t` already tells of them.
+// Entries at or below `floor` do not count; a NaN floor rejects nothing.
 template <Dtype D>
-__device__ __noinline__ void select_by_radix(const EntryList list, float floor, const Output<D> out,
-                                             SharedState& state) {
+__device__ __noinline__ void select_by_radix(const EntryList list, float floor, Threshold t,
+                                             const Output<D> out, SharedState& state) {
   const auto for_each_rank = [&](auto&& f) {
     list.for_each([&](const Entry& e, bool valid) { f(e.rank(), valid && !(e.score <= floor)); });
   };
-  const Threshold t =
-      find_threshold(out.row.length, out.k, out.k, state.radix, for_each_rank, [](uint32_t*) {});
+  t = narrow(t, out.row.length, out.k, out.k, state.radix, for_each_rank,
+             [](uint32_t*, uint32_t) {});
   list.for_each([&](const Entry& e, bool valid) {
     const bool wins = valid && !(e.score <= floor) && t.passes(e.rank());
     WarpAppend<1> append([&](uint32_t) { return wins; });

@@ -21,14 +21,15 @@ namespace tl_topk {
 
 // Rows no longer than k: everything is selected, and the team shares the writing.
 template <Dtype D, Scope S>
-__device__ __noinline__ void select_all(const Output<D> out, const Team<S> team, bool largest) {
+__device__ __noinline__ void select_all(const Output<D> out, const Team<S> team, bool largest,
+                                        void* spare, SharedState& state) {
   const uint32_t n = out.row.length;
   if (out.order == Order::kValue) {
     if (!team.leads()) return;
     for (uint32_t i = threadIdx.x; i < n; i += kThreads) {
       out.put(i, {out.row.oriented(i), i});
     }
-    out.finish(n);
+    write_ordered(out, n, spare, state.order);
     for (uint32_t i = n + threadIdx.x; i < out.k; i += kThreads) out.pad(i, largest);
     return;
   }
@@ -42,29 +43,69 @@ __device__ __noinline__ void select_all(const Output<D> out, const Team<S> team,
   }
 }
 
+// What misleads a sample most often is a value that much of the row shares: then the floor is that
+// value. If the k-th element is one of those that equal it, only their indices remain to be
+// decided.
+template <Dtype D, Scope S>
+__device__ __forceinline__ Threshold guess_tie(const RowRanks<D>& ranks, float floor, uint32_t k,
+                                               const Team<S>& team, SharedState& state) {
+  uint32_t above = 0;
+  uint32_t equal = 0;
+  ranks.for_each_vector([&](const float (&x)[Row<D>::kPerVector], uint32_t) {
+#pragma unroll
+    for (uint32_t j = 0; j < Row<D>::kPerVector; ++j) {
+      above += x[j] > floor;
+      equal += x[j] == floor;
+    }
+  });
+  uint32_t* const counters = state.radix.bins;
+  if (threadIdx.x < kMaxClusterBlocks) counters[threadIdx.x] = 0;
+  __syncthreads();
+  above = __reduce_add_sync(kAllLanes, above);
+  equal = __reduce_add_sync(kAllLanes, equal);
+  if (threadIdx.x % kWarp == 0) {
+    atomicAdd(counters, above);
+    atomicAdd(counters + 1, equal);
+  }
+  __syncthreads();
+  team.sum(counters, kMaxClusterBlocks);
+  above = counters[0];
+  equal = counters[1];
+  __syncthreads();
+  if (above < k && k <= above + equal) {
+    return {order_key(__float_as_uint(floor)), 32, k - above, above + equal};
+  }
+  return {0, 64, k, ranks.row.length};
+}
+
 // Narrows the row down to at most `capacity` elements, exactly, and delivers them to the leader.
 template <Dtype D, Scope S>
-__device__ __noinline__ void deliver_by_radix(const Row<D> row, uint32_t k, uint32_t capacity,
-                                              const Team<S> team, SharedState& state) {
+__device__ __noinline__ Threshold deliver_by_radix(const Row<D> row, float floor, uint32_t k,
+                                                   uint32_t capacity, const Team<S> team,
+                                                   SharedState& state) {
   const RowRanks<D> ranks(row, team.rank(), team.size_log2());
-  const Threshold t = find_threshold(row.length, k, capacity, state.radix, ranks,
-                                     [&](uint32_t* bins) { team.sum(bins); });
+  const Threshold t =
+      narrow(guess_tie(ranks, floor, k, team, state), row.length, k, capacity, state.radix, ranks,
+             [&](uint32_t* bins, uint32_t n) { team.sum(bins, n); });
   if (threadIdx.x == 0) {
     state.survivors = 0;
     state.deliveries[0].survivors = t.passing;
   }
   team.meet();
-  ranks([&](uint64_t rank, bool valid) {
-    const bool passes = valid && t.passes(rank);
-    WarpAppend<1> append([&](uint32_t) { return passes; });
+  ranks.for_each_vector([&](const float (&x)[Row<D>::kPerVector], uint32_t first) {
+    const auto passes = [&](uint32_t j) {
+      return first + j < row.length &&
+             t.passes(rank_key(order_key(__float_as_uint(x[j])), first + j));
+    };
+    WarpAppend<Row<D>::kPerVector> append(passes);
     if (append.total == 0) return;
     append.reserve([&](uint32_t n) { return team.add_survivors(n); });
-    append.for_each([&](uint32_t, uint32_t at) {
-      const uint32_t index = index_of_rank(rank);
-      if (passes) team.store(at, {row.oriented(index), index});
+    append.for_each([&](uint32_t j, uint32_t at) {
+      if (passes(j)) team.store(at, {x[j], first + j});
     });
   });
   team.meet();
+  return t;
 }
 
 // This lane's vectors of one step. All but the warps at the row's ends pass one check and load
@@ -95,6 +136,7 @@ __device__ __forceinline__ void widen_step(const uint4 (&loaded)[kLoads], uint32
 }
 
 constexpr uint32_t kAllSent = 0xffffffffu;
+constexpr uint32_t kUnknownCount = 0xffffffffu;  // more than any list holds
 
 template <Dtype D, Scope S, int kLoadsLog2, uint32_t kHeld>
 __device__ __forceinline__ void select_row(const KernelParams& params) {
@@ -112,7 +154,7 @@ __device__ __forceinline__ void select_row(const KernelParams& params) {
   const Row<D> row = find_row<D>(params, team.row());
   const Output<D> out = make_output(params, team.row(), row, sort_buffer);
   if (row.length <= out.k) {
-    select_all<D, S>(out, team, params.largest);
+    select_all<D, S>(out, team, params.largest, entries, state);
     return;
   }
 
@@ -178,11 +220,10 @@ __device__ __forceinline__ void select_row(const KernelParams& params) {
     const uint32_t lane = threadIdx.x % kWarp;
     const Delivery d = state.deliveries[lane & ((1u << team.size_log2()) - 1)];
     const bool overflow = __any_sync(kAllLanes, d.survivors > params.segment_capacity);
-    const uint32_t highest =
-        __reduce_max_sync(kAllLanes, order_key_of_number(__float_as_uint(d.floor)));
+    const float floor = __uint_as_float(
+        bits_of_key(__reduce_max_sync(kAllLanes, order_key_of_number(__float_as_uint(d.floor)))));
     if (!overflow) {
       const EntryList list{entries, state.deliveries, team.size_log2(), params.segment_capacity};
-      const float floor = __uint_as_float(bits_of_key(highest));
       const BinMap map = make_bin_map(fmaxf(anchors.low, floor), anchors.ceiling, kSelectBins);
       const HeldEntries<kHeld> held(list, [&](float score) {
         const auto bin = static_cast<int32_t>(map(score));
@@ -191,27 +232,28 @@ __device__ __forceinline__ void select_row(const KernelParams& params) {
       const Crossing cut = find_cut(held, out.k, state);
       mark(kPhaseCut);
       if (cut.bin != kNoBin) {
-        team.send_verdict(kSelected);
+        team.send_verdict(kSelected, floor);
         if (cut.inside <= kMaxResidual) {
           select_by_cut(held, cut, out, state);
         } else {
-          select_by_radix(list, floor, out, state);
+          select_by_radix(list, floor, {0, 64, out.k, kUnknownCount}, out, state);
         }
-        out.finish(out.k);
+        if (!out.free_order()) write_ordered(out, out.k, entries, state.order);
         mark(kPhaseSelect);
         return;
       }
     }
-    team.send_verdict(kMisled);
-  } else if (team.await_verdict() == kSelected) {
-    return;
+    team.send_verdict(kMisled, floor);
   }
+  const VerdictMessage verdict = team.await_verdict();
+  if (verdict.verdict == kSelected) return;
 
-  deliver_by_radix<D, S>(row, out.k, params.segment_capacity << team.size_log2(), team, state);
+  const Threshold t = deliver_by_radix<D, S>(
+      row, verdict.floor, out.k, params.segment_capacity << team.size_log2(), team, state);
   if (!team.leads()) return;
   constexpr float kNoFloor = NAN;  // nothing compares less
-  select_by_radix(EntryList{entries, state.deliveries, 0, 0}, kNoFloor, out, state);
-  out.finish(out.k);
+  select_by_radix(EntryList{entries, state.deliveries, 0, 0}, kNoFloor, t, out, state);
+  if (!out.free_order()) write_ordered(out, out.k, entries, state.order);
 }
 
 template <Dtype D, Scope S, int kLoadsLog2, uint32_t kHeld>

@@ -34,15 +34,19 @@ class Team<Scope::kBlock> {
   }
   __device__ void send_delivery(Delivery d, uint32_t) const { state_.deliveries[0] = d; }
   __device__ void await_deliveries() const { __syncthreads(); }
-  __device__ void send_verdict(Verdict) const {}
-  __device__ Verdict await_verdict() const { return kMisled; }
+  __device__ void send_verdict(Verdict verdict, float floor) const {
+    if (verdict == kSelected) return;  // nobody waits for it
+    if (threadIdx.x == 0) state_.verdict = {verdict, floor};
+    __syncthreads();
+  }
+  __device__ VerdictMessage await_verdict() const { return state_.verdict; }
 
   __device__ void meet() const { __syncthreads(); }
   __device__ void store(uint32_t at, Entry e) const { entries_[at] = e; }
   __device__ uint32_t add_survivors(uint32_t n) const {
     return ptx::lane0_add(&state_.survivors, n);
   }
-  __device__ void sum(uint32_t*) const {}
+  __device__ void sum(uint32_t*, uint32_t) const {}
   __device__ uint32_t sum_before(uint32_t) const { return 0; }
 
  private:
@@ -89,15 +93,15 @@ class Team<Scope::kCluster> {
                      __float_as_uint(d.floor), delivered_);
   }
   __device__ void await_deliveries() const { ptx::await_barrier(&state_.delivered); }
-  __device__ void send_verdict(Verdict verdict) const {
+  __device__ void send_verdict(Verdict verdict, float floor) const {
     if (threadIdx.x < 1u << size_log2_) {
-      ptx::store_async(ptx::cluster_address(state_.verdict, threadIdx.x), verdict, 0,
-                       ptx::cluster_address(&state_.decided, threadIdx.x));
+      ptx::store_async(ptx::cluster_address(&state_.verdict, threadIdx.x), verdict,
+                       __float_as_uint(floor), ptx::cluster_address(&state_.decided, threadIdx.x));
     }
   }
-  __device__ Verdict await_verdict() const {
+  __device__ VerdictMessage await_verdict() const {
     ptx::await_barrier(&state_.decided);
-    return static_cast<Verdict>(state_.verdict[0]);
+    return state_.verdict;
   }
 
   // The slow path: ordinary stores between barriers of the whole cluster.
@@ -110,17 +114,25 @@ class Team<Scope::kCluster> {
   __device__ uint32_t add_survivors(uint32_t n) const {
     return ptx::remote_add(ptx::cluster_address(&state_.survivors, 0), n);
   }
-  // Replaces every block's histogram by the sum of all. Block b alone reads and writes slice b of
-  // each block's bins, so no copy is needed.
-  __device__ void sum(uint32_t* bins) const {
+  // Replaces the first n of every block's counters by their sums over all blocks; n is a multiple
+  // of the team's size. Block b alone reads and writes slice b of each block's counters, so no copy
+  // is needed.
+  __device__ void sum(uint32_t* counters, uint32_t n) const {
     meet();
-    const uint32_t size = 1u << size_log2_;
-    const uint32_t slice = kDigitBins >> size_log2_;
+    const uint32_t slice = n >> size_log2_;
     for (uint32_t i = threadIdx.x; i < slice; i += kThreads) {
-      uint32_t* const bin = bins + rank_ * slice + i;
+      uint32_t* const counter = counters + rank_ * slice + i;
+      uint32_t part[kMaxClusterBlocks];
+#pragma unroll
+      for (uint32_t b = 0; b < kMaxClusterBlocks; ++b) {  // all under way before the first is used
+        part[b] = b >> size_log2_ == 0 ? ptx::remote_load(ptx::cluster_address(counter, b)) : 0;
+      }
       uint32_t total = 0;
-      for (uint32_t b = 0; b < size; ++b) total += ptx::remote_load(ptx::cluster_address(bin, b));
-      for (uint32_t b = 0; b < size; ++b) ptx::remote_store(ptx::cluster_address(bin, b), total);
+#pragma unroll
+      for (uint32_t b = 0; b < kMaxClusterBlocks; ++b) total += part[b];
+      for (uint32_t b = 0; b < 1u << size_log2_; ++b) {
+        ptx::remote_store(ptx::cluster_address(counter, b), total);
+      }
     }
     meet();
   }
