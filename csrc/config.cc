@@ -47,6 +47,14 @@ double survivors_per_block(const Problem& problem, const LaunchConfig& c) {
   return wanted * floor * (1 + 3 / std::sqrt(told * floor));
 }
 
+// Room for what the leader can hold, and for the sort.
+void set_staging(LaunchConfig& c, int entries_per_thread) {
+  c.entries_per_thread = entries_per_thread;
+  if (!c.large_k) c.segment_capacity = c.threads / c.blocks_per_row * entries_per_thread;
+  const int64_t entries = static_cast<int64_t>(c.segment_capacity) * c.blocks_per_row;
+  c.shared_bytes = kFixedSharedBytes + (entries + c.sort_entries) * kEntryBytes;
+}
+
 }  // namespace
 
 LaunchConfig choose_launch(const Problem& problem, const DeviceFacts& device) {
@@ -66,21 +74,23 @@ LaunchConfig choose_launch(const Problem& problem, const DeviceFacts& device) {
     c.vectors_per_thread *= 2;
   }
 
-  c.entries_per_thread =
-      survivors_per_block(problem, c) <= c.threads / c.blocks_per_row * kFewEntries ? kFewEntries
-                                                                                    : kManyEntries;
-  if (!c.large_k) c.segment_capacity = c.threads / c.blocks_per_row * c.entries_per_thread;
   c.sort_entries = problem.order == Order::kAny || c.large_k
                        ? 0
                        : static_cast<int>(std::max<int64_t>(kThreadsPerBlock,
                                                             round_up_to_power_of_two(problem.k)));
-  c.shared_bytes =
-      kFixedSharedBytes +
-      (static_cast<int64_t>(c.segment_capacity) * c.blocks_per_row + c.sort_entries) * kEntryBytes;
-  c.reason = c.scope == Scope::kBlock
-                 ? "one block per row: rows are short or as many as the GPU holds blocks"
-                 : "one cluster of " + std::to_string(c.blocks_per_row) +
-                       " blocks per row: the largest that all rows can have at once";
+  const int few = c.threads / c.blocks_per_row * kFewEntries;
+  set_staging(c, survivors_per_block(problem, c) <= few ? kFewEntries : kManyEntries);
+  if (c.shared_bytes > device.shared_memory_per_block) set_staging(c, kFewEntries);
+
+  if (c.scope == Scope::kCluster) {
+    c.reason = "one cluster of " + std::to_string(c.blocks_per_row) +
+               " blocks per row: the most that all rows can have at once with " +
+               std::to_string(kMinElementsPerBlock) + " elements or more for each";
+  } else if (problem.width <= kOneBlockWidth) {
+    c.reason = "one block per row: a row is too short to share";
+  } else {
+    c.reason = "one block per row: clusters for all rows do not fit on the GPU at once";
+  }
   return c;
 }
 

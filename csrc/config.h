@@ -38,7 +38,7 @@ struct LaunchConfig {
 };
 
 // Shared memory that every block of the selecting kernel needs besides entries and sort keys.
-constexpr int64_t kFixedSharedBytes = 24 * 1024;
+constexpr int64_t kFixedSharedBytes = 14 * 1024;
 
 // Throws std::invalid_argument when the device cannot run the kernels at all.
 LaunchConfig choose_launch(const Problem& problem, const DeviceFacts& device);

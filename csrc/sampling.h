@@ -65,7 +65,8 @@ TL_TOPK_HD SamplePlan plan_sample(uint32_t length, uint32_t k, uint32_t per_thre
   // A row shorter than the blocks can hold leaves the last groups empty.
   const float capacity = static_cast<float>(per_thread * threads * blocks);
   const float held = static_cast<float>(length) < capacity ? static_cast<float>(length) : capacity;
-  const float groups = static_cast<float>(kGroups) * held / capacity;
+  const float filled = floorf(static_cast<float>(kGroups) * held / capacity);
+  const float groups = filled >= 1.0f ? filled : 1.0f;
   const float odds = 1.0f - chance_of_none(share, static_cast<float>(lanes * sampled));
   const float expected = groups * odds;
   const float margin = kDeviations * quick_sqrt(expected * (1.0f - odds)) + 1.0f;
@@ -73,7 +74,7 @@ TL_TOPK_HD SamplePlan plan_sample(uint32_t length, uint32_t k, uint32_t per_thre
   const float ceiling = floorf(expected - margin);
   return {static_cast<uint8_t>(sampled),
           static_cast<uint8_t>(lanes),
-          static_cast<uint8_t>(groups > 1.0f ? groups : 1.0f),
+          static_cast<uint8_t>(groups),
           static_cast<uint8_t>(low <= groups ? low : groups),
           low <= groups,
           static_cast<uint8_t>(ceiling >= 1.0f ? ceiling : 1.0f)};

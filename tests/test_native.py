@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 NATIVE = ROOT / "tests" / "native"
-SOURCES = sorted((ROOT / "csrc" / "cpu").glob("*.cc"))
+SOURCES = sorted([*(ROOT / "csrc").glob("*.cc"), *(ROOT / "csrc" / "cpu").glob("*.cc")])
 PROGRAMS = sorted(path.stem for path in NATIVE.glob("*_test.cc"))
 
 SANITIZE = ("-O2", "-g", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all")
@@ -58,7 +58,7 @@ def compile_with(mode: str, *arguments: str | Path) -> None:
 
 @pytest.fixture(scope="module")
 def backend(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[Path]]:
-    """The objects of csrc/cpu for a mode, compiled once; skips where the mode does not run here."""
+    """The objects of csrc's host code for a mode, compiled once; skips where the mode does not run here."""
     folder = tmp_path_factory.mktemp("native")
 
     @cache

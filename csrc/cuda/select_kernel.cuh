@@ -213,6 +213,7 @@ __device__ __forceinline__ void select_row(const KernelParams& params) {
   }
   mark(kPhaseFilter);
 
+  VerdictMessage verdict;
   if (team.leads()) {
     team.await_deliveries();
     mark(kPhaseDeliver);
@@ -232,7 +233,7 @@ __device__ __forceinline__ void select_row(const KernelParams& params) {
       const Crossing cut = find_cut(held, out.k, state);
       mark(kPhaseCut);
       if (cut.bin != kNoBin) {
-        team.send_verdict(kSelected, floor);
+        team.send_verdict({kSelected, floor});
         if (cut.inside <= kMaxResidual) {
           select_by_cut(held, cut, out, state);
         } else {
@@ -243,10 +244,12 @@ __device__ __forceinline__ void select_row(const KernelParams& params) {
         return;
       }
     }
-    team.send_verdict(kMisled, floor);
+    verdict = {kMisled, floor};
+    team.send_verdict(verdict);
+  } else {
+    verdict = team.await_verdict();
+    if (verdict.verdict == kSelected) return;
   }
-  const VerdictMessage verdict = team.await_verdict();
-  if (verdict.verdict == kSelected) return;
 
   const Threshold t = deliver_by_radix<D, S>(
       row, verdict.floor, out.k, params.segment_capacity << team.size_log2(), team, state);

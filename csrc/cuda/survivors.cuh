@@ -74,7 +74,7 @@ struct HeldEntries {
     step = mine.step;
     more = count > static_cast<int32_t>(step * kUsual);
     first = list.entries + mine.segment * list.stride + mine.first;
-    // Past the segment's end lies other shared memory: read, but never looked at.
+    // Past the survivors lies what was there before: read, but never looked at.
     int32_t left = count - static_cast<int32_t>(mine.first);
     const auto load = [&](uint32_t u) {
       const Entry e = first[u * step];

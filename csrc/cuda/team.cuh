@@ -34,12 +34,8 @@ class Team<Scope::kBlock> {
   }
   __device__ void send_delivery(Delivery d, uint32_t) const { state_.deliveries[0] = d; }
   __device__ void await_deliveries() const { __syncthreads(); }
-  __device__ void send_verdict(Verdict verdict, float floor) const {
-    if (verdict == kSelected) return;  // nobody waits for it
-    if (threadIdx.x == 0) state_.verdict = {verdict, floor};
-    __syncthreads();
-  }
-  __device__ VerdictMessage await_verdict() const { return state_.verdict; }
+  __device__ void send_verdict(VerdictMessage) const {}
+  __device__ VerdictMessage await_verdict() const { return {}; }  // there is nobody else
 
   __device__ void meet() const { __syncthreads(); }
   __device__ void store(uint32_t at, Entry e) const { entries_[at] = e; }
@@ -93,11 +89,12 @@ class Team<Scope::kCluster> {
                      __float_as_uint(d.floor), delivered_);
   }
   __device__ void await_deliveries() const { ptx::await_barrier(&state_.delivered); }
-  __device__ void send_verdict(Verdict verdict, float floor) const {
-    if (threadIdx.x < 1u << size_log2_) {
-      ptx::store_async(ptx::cluster_address(&state_.verdict, threadIdx.x), verdict,
-                       __float_as_uint(floor), ptx::cluster_address(&state_.decided, threadIdx.x));
-    }
+  // From the leader to all others: it may end before a message to itself would arrive.
+  __device__ void send_verdict(VerdictMessage m) const {
+    const uint32_t to = threadIdx.x;
+    if (to == 0 || to >= 1u << size_log2_) return;
+    ptx::store_async(ptx::cluster_address(&state_.verdict, to), m.verdict, __float_as_uint(m.floor),
+                     ptx::cluster_address(&state_.decided, to));
   }
   __device__ VerdictMessage await_verdict() const {
     ptx::await_barrier(&state_.decided);

@@ -1,0 +1,98 @@
+// config.h: every problem gets a launch that its device can make.
+#include "config.h"
+
+#include <stdexcept>
+
+#include "check.h"
+
+namespace {
+
+using tl_topk::choose_launch;
+using tl_topk::DeviceFacts;
+using tl_topk::Dtype;
+using tl_topk::LaunchConfig;
+using tl_topk::Order;
+using tl_topk::Problem;
+using tl_topk::Scope;
+
+const DeviceFacts kH200{90, 132, 232448, int64_t{60} << 20, {132, 66, 30, 15, 7}};
+const DeviceFacts kA100{80, 108, 166912, int64_t{40} << 20, {108, 0, 0, 0, 0}};
+const DeviceFacts kSmallMemory{120, 170, 101376, int64_t{96} << 20, {170, 85, 40, 18, 0}};
+
+void fits(const Problem& p, const DeviceFacts& device) {
+  const LaunchConfig c = choose_launch(p, device);
+  CHECK(c.blocks_per_row >= 1 && c.blocks_per_row <= 16);
+  CHECK((c.scope == Scope::kCluster) == (c.blocks_per_row > 1));
+  CHECK(c.grid_blocks == p.rows * c.blocks_per_row);
+  CHECK(c.shared_bytes <= device.shared_memory_per_block);
+  CHECK(c.workspace_bytes == 0);
+  CHECK(!c.reason.empty());
+  for (size_t i = 0; i < tl_topk::kClusterSizes.size(); ++i) {
+    if (tl_topk::kClusterSizes[i] == c.blocks_per_row && c.blocks_per_row > 1) {
+      CHECK(device.coresident_clusters[i] >= p.rows);
+    }
+  }
+  CHECK(c.large_k == (p.k > tl_topk::kMaxFastK));
+  if (c.large_k) return;
+  // The exact fallback needs room for k entries, and the leader registers for a segment.
+  CHECK(c.segment_capacity * c.blocks_per_row >= p.k);
+  CHECK(c.segment_capacity * c.blocks_per_row <= c.threads * c.entries_per_thread);
+  CHECK(p.order == Order::kAny ? c.sort_entries == 0 : c.sort_entries >= p.k);
+}
+
+void every_problem_fits_every_device() {
+  for (const DeviceFacts& device : {kH200, kA100, kSmallMemory}) {
+    for (int64_t rows = 1; rows < 100000; rows = rows * 3 + 1) {
+      for (int64_t width = 1; width <= tl_topk::kMaxWidth; width = width * 7 + 1) {
+        for (const int64_t k : {1, 31, 512, 2048, 3000, 4096, 4097, 1000000}) {
+          for (const Order order : {Order::kAny, Order::kIndex, Order::kValue}) {
+            for (const Dtype dtype : {Dtype::kFloat32, Dtype::kBFloat16}) {
+              Problem p;
+              p.rows = rows;
+              p.width = width;
+              p.k = k;
+              p.order = order;
+              p.dtype = dtype;
+              fits(p, device);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+void rows_get_clusters_while_they_fit() {
+  const auto blocks = [](int64_t rows, int64_t width) {
+    Problem p;
+    p.rows = rows;
+    p.width = width;
+    p.k = 2048;
+    return choose_launch(p, kH200).blocks_per_row;
+  };
+  CHECK(blocks(1, 4096) == 1);
+  CHECK(blocks(1, 16384) == 8);
+  CHECK(blocks(1, 65536) == 16);
+  CHECK(blocks(16, 65536) == 4);
+  CHECK(blocks(64, 65536) == 2);
+  CHECK(blocks(4096, 65536) == 1);
+}
+
+void a_device_without_multiprocessors_is_refused() {
+  bool refused = false;
+  try {
+    choose_launch(Problem{}, DeviceFacts{});
+  } catch (const std::invalid_argument&) {
+    refused = true;
+  }
+  CHECK(refused);
+}
+
+}  // namespace
+
+int main() {
+  every_problem_fits_every_device();
+  rows_get_clusters_while_they_fit();
+  a_device_without_multiprocessors_is_refused();
+  return check::status();
+}
