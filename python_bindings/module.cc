@@ -9,6 +9,7 @@
 #include "device_info.h"
 #include "launch_config.h"
 #include "plan.h"
+#include "plan_set.h"
 #include "topk.h"
 
 namespace tl_topk {
@@ -36,6 +37,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   DeviceInfoObj::reflect();
   LaunchConfigObj::reflect();
   TopKPlanObj::reflect();
+  PlanSetObj::reflect();
   ffi::reflection::GlobalDef()
       .def("tl_topk.build_info", build_info, "How this library was built.")
       .def("tl_topk.device_count", device_count, "CUDA devices; 0 without a driver.")

@@ -187,6 +187,14 @@ void TopKPlanObj::launch(const TopKArgs& args, void* workspace) const {
   });
 }
 
+bool TopKPlanObj::is_for(const DLTensor& scores) const {
+  const bool has_rows = scores.ndim == 2 ? scores.shape[0] == rows : scores.ndim == 1 && rows == 1;
+  return has_rows && scores.shape[scores.ndim - 1] == width &&
+         scores.dtype == dl_dtype(problem_.dtype) &&
+         scores.device.device_type == device_.device_type &&
+         scores.device.device_id == device_.device_id;
+}
+
 ffi::String TopKPlanObj::explain() const {
   std::ostringstream text;
   text << "TopKPlan: the " << k << (largest ? " largest" : " smallest") << " of " << rows

@@ -44,6 +44,9 @@ class TopKPlanObj : public tvm::ffi::Object {
   void run_stateless(DLTensor* scores, DLTensor* indices, OptionalTensor values,
                      OptionalTensor lengths, OptionalTensor row_starts) const;
 
+  // Was the plan made for scores of this shape and dtype, on this device?
+  bool is_for(const DLTensor& scores) const;
+
   tvm::ffi::String explain() const;
   static void reflect();
 

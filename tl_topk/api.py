@@ -1,10 +1,11 @@
 """The public functions.
 
-Each begins with a *fast lane* for its commonest call: a plain torch tensor, a problem met before.
-It repeats in one frame what :func:`tl_topk.select.select` does in general, because on the machines
-that matter every Python call costs a tenth of the kernel. It decides nothing: whatever it does not
-recognise, or the native library refuses, goes the general way, which also finds the words for what
-is wrong.
+Each begins with a *fast lane* for its commonest calls: plain torch tensors, a problem met before.
+It does in one frame what :func:`tl_topk.select.select` does in general, because on the machines
+that matter every Python call costs a tenth of the kernel. With ``out`` even the plan is found by
+the native library: the scores' shape, dtype and device are never read here. The fast lane decides
+nothing: whatever it does not recognise, or the native library refuses, goes the general way, which
+also finds the words for what is wrong.
 """
 
 from __future__ import annotations
@@ -12,14 +13,16 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tl_topk import arrays
+from tl_topk._ffi.plan_set import run_set
 from tl_topk.arrays import Array
-from tl_topk.plans import PLANS
+from tl_topk.plans import PLANS, SETS
 from tl_topk.problem import checked_k
 from tl_topk.select import NOT_PASSED, Options, select
 
 __all__ = ["TopK", "topk", "topk_indices"]
 
 _find_plan = PLANS.find
+_find_index_set, _find_set = SETS[False].find, SETS[True].find
 
 
 class TopK(NamedTuple):
@@ -84,33 +87,34 @@ def topk(
         ([[1, 3], [0, 1]], [[2.0, 2.0], [3.0, 0.0]])
     """
     kind = arrays.Tensor
-    if (
-        scores.__class__ is kind
-        and k.__class__ is int
-        and (out is None or out.__class__ is TopK)
-        and not arrays.is_tracing()
-    ):
+    if scores.__class__ is kind and k.__class__ is int and not arrays.is_tracing():
         try:
-            plan = _find_plan(
-                (scores.shape, scores.dtype, scores.get_device(), k, largest, order, backend, True)
-            )
-            if plan is not None and plan.is_bare and not scores.requires_grad:
-                result = TopK(plan.empty_values(), plan.empty_indices()) if out is None else out
-                values, indices = result
-                if (
-                    values.__class__ is kind
-                    and indices.__class__ is kind
-                    and not values.requires_grad
-                ):
+            if out.__class__ is TopK:
+                ready = _find_set((k, largest, order, backend))
+                if ready is not None:
+                    values, indices = out.values, out.indices  # cheaper than unpacking
+                    if (
+                        values.__class__ is kind
+                        and indices.__class__ is kind
+                        and not (scores.requires_grad or values.requires_grad)
+                    ):
+                        ready.recent = True
+                        if run_set(ready.native, scores, indices, values, lengths, row_starts):
+                            return out
+            elif out is None:
+                shape, dtype, device = scores.shape, scores.dtype, scores.get_device()
+                plan = _find_plan((shape, dtype, device, k, largest, order, backend, True))
+                if plan is not None and plan.is_bare and not scores.requires_grad:
                     plan.recent = True
-                    plan.run(scores, indices, values, lengths, row_starts, None)
+                    result = TopK(plan.empty_values(), plan.empty_indices())
+                    plan.run(scores, result.indices, result.values, lengths, row_starts, None)
                     return result
         except NOT_PASSED:
             pass
     options = Options(_index(k), largest, order, backend, True)
     if out is None:
         return TopK(*select(options, scores, lengths, row_starts, None, None))
-    result = out if isinstance(out, TopK) else _pair(out)
+    result = _pair(out)
     select(options, scores, lengths, row_starts, result.values, result.indices)
     return result
 
@@ -145,21 +149,22 @@ def topk_indices(
         [1, 2, 3]
     """
     kind = arrays.Tensor
-    if (
-        scores.__class__ is kind
-        and k.__class__ is int
-        and (out is None or out.__class__ is kind)
-        and not arrays.is_tracing()
-    ):
+    if scores.__class__ is kind and k.__class__ is int and not arrays.is_tracing():
         try:
-            plan = _find_plan(
-                (scores.shape, scores.dtype, scores.get_device(), k, largest, order, backend, False)
-            )
-            if plan is not None and plan.is_bare:
-                plan.recent = True
-                indices = plan.empty_indices() if out is None else out
-                plan.run(scores, indices, None, lengths, row_starts, None)
-                return indices
+            if out.__class__ is kind:
+                ready = _find_index_set((k, largest, order, backend))
+                if ready is not None:
+                    ready.recent = True
+                    if run_set(ready.native, scores, out, None, lengths, row_starts):
+                        return out
+            elif out is None:
+                shape, dtype, device = scores.shape, scores.dtype, scores.get_device()
+                plan = _find_plan((shape, dtype, device, k, largest, order, backend, False))
+                if plan is not None and plan.is_bare:
+                    plan.recent = True
+                    indices = plan.empty_indices()
+                    plan.run(scores, indices, None, lengths, row_starts, None)
+                    return indices
         except NOT_PASSED:
             pass
     options = Options(_index(k), largest, order, backend, False)
@@ -178,4 +183,4 @@ def _pair(out: object) -> TopK:
     if len(out) != 2 or out[0] is None or out[1] is None:
         kinds = ", ".join(type(array).__name__ for array in out)
         raise TypeError(f"out: expected a pair (values, indices), got ({kinds})")
-    return TopK(*out)
+    return out if isinstance(out, TopK) else TopK(*out)

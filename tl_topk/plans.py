@@ -1,4 +1,7 @@
-"""Plans are made once per problem and kept: the functional API's hot path is one dict lookup.
+"""Plans are made once per problem and kept.
+
+:data:`PLANS` finds them by problem, arrays' kind included. In front of it :data:`SETS` finds them
+by options alone, for calls that bring their outputs: the native library looks at the scores.
 
 The cache holds no device memory of its own. Workspaces belong to the array library (one per device
 and stream, see :mod:`tl_topk.torch_arrays`), so dropping a plan frees nothing that work in flight
@@ -14,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from tl_topk._ffi.plan import _run as native_run
+from tl_topk._ffi.plan_set import PlanSet
 from tl_topk.backends import BACKENDS
 from tl_topk.dispatch import Decision, decide
 
@@ -22,7 +26,15 @@ if TYPE_CHECKING:
     from tl_topk.arrays import Array, ArrayLibrary
     from tl_topk.problem import Problem
 
-__all__ = ["PLANS", "CachedPlan", "ClockCache", "clear_plan_cache", "make_plan"]
+__all__ = [
+    "PLANS",
+    "SETS",
+    "CachedPlan",
+    "ClockCache",
+    "clear_plan_cache",
+    "keep_ready",
+    "make_plan",
+]
 
 
 class _Entry(Protocol):
@@ -77,7 +89,7 @@ class ClockCache(Generic[E]):
             self._entries[oldest] = entry
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class CachedPlan:
     """A plan with what the hot path needs of it, so that it reads no native field."""
 
@@ -110,6 +122,35 @@ def make_plan(problem: Problem, backend: str, library: ArrayLibrary, scores: Arr
 PLANS: ClockCache[CachedPlan] = ClockCache(capacity=512)
 
 
+@dataclass(slots=True)
+class ReadyPlans:
+    """The plans met last with one set of options, newest first."""
+
+    plans: tuple[CachedPlan, ...]
+    native: PlanSet
+    recent: bool = False
+
+
+#: By (k, largest, order, backend); ``SETS[True]`` for calls with values. Looking through a full set
+#: costs the native library 50 ns.
+SETS: tuple[ClockCache[ReadyPlans], ClockCache[ReadyPlans]] = (ClockCache(64), ClockCache(64))
+_MOST_READY = 32
+
+
+def keep_ready(options: tuple[Hashable, ...], with_values: bool, plan: CachedPlan) -> None:
+    """Puts ``plan``, which needs no workspace, into the set of its options.
+
+    Sets are replaced, never changed: a thread that is using the old one may go on. Of two threads
+    that come here at once one may lose its plan, which is put in again when next met.
+    """
+    sets = SETS[with_values]
+    found = sets.find(options)
+    before = () if found is None else found.plans
+    if plan not in before:
+        plans = (plan, *before[: _MOST_READY - 1])
+        sets.replace(options, ReadyPlans(plans, PlanSet([each.plan for each in plans])))
+
+
 def clear_plan_cache() -> None:
     """Forgets every cached plan, of all threads.
 
@@ -117,3 +158,5 @@ def clear_plan_cache() -> None:
     replayed: no device memory is freed that they use.
     """
     PLANS.clear()
+    for sets in SETS:
+        sets.clear()

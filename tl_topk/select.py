@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tl_topk import arrays
 from tl_topk.arrays import LIBRARIES, Array, ArrayLibrary, find_library
-from tl_topk.plans import PLANS, CachedPlan, make_plan
+from tl_topk.plans import PLANS, CachedPlan, keep_ready, make_plan
 from tl_topk.problem import Problem
 
 __all__ = ["NOT_PASSED", "Options", "planned", "select", "select_eagerly"]
@@ -71,6 +71,8 @@ def select_eagerly(
             indices = plan.empty_indices()
             if options.with_values:
                 values = plan.empty_values()
+        elif plan.is_bare:
+            keep_ready(options[:4], options.with_values, plan)
         workspace = None
         if not plan.is_bare:
             workspace = library.workspace(scores, plan.plan.workspace_bytes)

@@ -1,4 +1,4 @@
-"""The native library as Python sees it: three objects and four functions, with keywords and types.
+"""The native library as Python sees it: four objects and four functions, with keywords and types.
 
 Importing loads the library, once, and touches no GPU. Everything here is also reachable from any
 other TVM FFI language under the same names with the prefix ``tl_topk.``.
@@ -15,11 +15,13 @@ from tl_topk._ffi.library import LIB  # before anything else imports tvm_ffi
 from tl_topk._ffi import exports
 from tl_topk._ffi.exports import DeviceInfo, LaunchConfig
 from tl_topk._ffi.plan import TopKPlan
+from tl_topk._ffi.plan_set import PlanSet
 
 __all__ = [
     "LIB",
     "DeviceInfo",
     "LaunchConfig",
+    "PlanSet",
     "TopKPlan",
     "build_info",
     "device_count",

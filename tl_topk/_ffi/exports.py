@@ -80,7 +80,7 @@ class LaunchConfig(Object):
     """How the GPU is asked to solve a problem: a pure function of problem and device.
 
     Attributes:
-        scope: what works on a row, ``"block"``, ``"cluster"`` or ``"grid"``.
+        scope: what works on a row, ``"block"`` or ``"cluster"``.
         large_k: whether the slower path for very large k is taken.
         blocks_per_row: thread blocks that share a row.
         threads: per block.
@@ -133,5 +133,18 @@ class TopKPlanFields(Object):
         def __ffi_init__(self, _0: int, _1: int, _2: int, _3: str, _4: str, _5: bool, _6: bool, _7: str, _8: int, _9: int, /) -> None: ...  # ty: ignore[invalid-method-override]
         def run(self, _1: Tensor, _2: Tensor, _3: Tensor | None, _4: Tensor | None, _5: Tensor | None, _6: Tensor | None, /) -> None: ...
         def explain(self, /) -> str: ...
+    # fmt: on
+    # tvm-ffi-stubgen(end)
+
+
+class PlanSetFields(Object):
+    """What :class:`tl_topk._ffi.PlanSet` inherits."""
+
+    # tvm-ffi-stubgen(begin): object/tl_topk.PlanSet
+    # fmt: off
+    if TYPE_CHECKING:
+        def __init__(self) -> None: ...
+        def __ffi_init__(self, _0: Sequence[TopKPlan], /) -> None: ...  # ty: ignore[invalid-method-override]
+        def run(self, _1: Tensor, _2: Tensor, _3: Tensor | None, _4: Tensor | None, _5: Tensor | None, /) -> bool: ...
     # fmt: on
     # tvm-ffi-stubgen(end)

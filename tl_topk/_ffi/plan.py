@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from tvm_ffi import register_object
+from tvm_ffi import Object, register_object
 from tvm_ffi.core import TypeInfo
 
 from tl_topk._ffi.exports import TopKPlanFields
@@ -116,7 +117,10 @@ class TopKPlan(TopKPlanFields):
         )
 
 
-_type_info: TypeInfo = vars(TopKPlan)["__tvm_ffi_type_info__"]
+def native_method(kind: type[Object], name: str) -> Callable[..., Any]:
+    """The native function itself: one call less than the attribute that TVM FFI makes of it."""
+    info: TypeInfo = vars(kind)["__tvm_ffi_type_info__"]
+    return next(method.func for method in info.methods if method.name == name)
 
-#: The native method itself: one call less than the attribute that TVM FFI would have made of it.
-_run = next(m.func for m in _type_info.methods if m.name == "run")
+
+_run = native_method(TopKPlan, "run")

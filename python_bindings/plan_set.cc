@@ -1,0 +1,36 @@
+#include "plan_set.h"
+
+#include <tvm/ffi/error.h>
+#include <tvm/ffi/reflection/registry.h>
+
+namespace tl_topk {
+
+namespace ffi = tvm::ffi;
+
+PlanSetObj::PlanSetObj(const ffi::Array<TopKPlan>& plans) : plans_(plans.begin(), plans.end()) {
+  for (const TopKPlan& plan : plans_) {
+    if (plan->workspace_bytes > 0) {
+      TVM_FFI_THROW(ValueError) << "plans: expected none with a workspace, got " << plan->explain();
+    }
+  }
+}
+
+bool PlanSetObj::run(DLTensor* scores, DLTensor* indices, OptionalTensor values,
+                     OptionalTensor lengths, OptionalTensor row_starts) const {
+  for (const TopKPlan& plan : plans_) {
+    if (plan->is_for(*scores)) {
+      plan->run_stateless(scores, indices, values, lengths, row_starts);
+      return true;
+    }
+  }
+  return false;
+}
+
+void PlanSetObj::reflect() {
+  namespace refl = ffi::reflection;
+  refl::ObjectDef<PlanSetObj>()
+      .def(refl::init<ffi::Array<TopKPlan>>())
+      .def("run", &PlanSetObj::run);
+}
+
+}  // namespace tl_topk

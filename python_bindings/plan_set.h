@@ -1,0 +1,32 @@
+// A few plans that differ in the shape, dtype or device of their scores.
+#pragma once
+
+#include <tvm/ffi/container/array.h>
+#include <tvm/ffi/object.h>
+
+#include <vector>
+
+#include "plan.h"
+
+namespace tl_topk {
+
+// Picks by looking at the scores itself: in Python, reading and hashing a tensor's shape, dtype and
+// device costs more than all the rest of a call. Immutable, so any number of threads may use it.
+class PlanSetObj : public tvm::ffi::Object {
+ public:
+  // Throws ValueError for a plan with a workspace: whose it is cannot be decided here.
+  explicit PlanSetObj(const tvm::ffi::Array<TopKPlan>& plans);
+
+  // Runs the first plan made for scores like these. False, and nothing done, where there is none.
+  bool run(DLTensor* scores, DLTensor* indices, OptionalTensor values, OptionalTensor lengths,
+           OptionalTensor row_starts) const;
+
+  static void reflect();
+
+  TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tl_topk.PlanSet", PlanSetObj, tvm::ffi::Object);
+
+ private:
+  std::vector<TopKPlan> plans_;
+};
+
+}  // namespace tl_topk
