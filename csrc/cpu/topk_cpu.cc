@@ -85,8 +85,7 @@ class Slots {
 template <class Element, class RunParts>
 int64_t find_candidates(const Row<Element>& row, int64_t k, int64_t parts, const Scratch& scratch,
                         const RunParts& run_parts, Candidates* found) {
-  uint32_t floor = sample_floor(row, k, scratch.spare);
-  for (;;) {
+  const auto pass = [&](uint32_t floor) {
     Bound bound;
     run_parts(parts, [&](int64_t part, int slot) {
       found[part] = {scratch.lists + part * scratch.list_size, scratch.list_size};
@@ -95,9 +94,11 @@ int64_t find_candidates(const Row<Element>& row, int64_t k, int64_t parts, const
     });
     int64_t count = 0;
     for (int64_t part = 0; part < parts; ++part) count += found[part].count;
-    if (count >= k) return count;
-    floor = kNanKey;  // the sample misled: fewer than k reach its floor. Without one, k do.
-  }
+    return count;
+  };
+  const int64_t count = pass(sample_floor(row, k, scratch.spare));
+  // With fewer than k the sample misled; without a floor at least k are found.
+  return count >= k ? count : pass(kNanKey);
 }
 
 template <class Element, class RunParts>

@@ -1,5 +1,5 @@
-// The contract's comparison and selection from first principles: doubles and a stable sort, with
-// nothing of the library's keys.
+// The contract's comparison and selection from first principles: doubles and standard algorithms,
+// with nothing of the library's keys.
 #pragma once
 
 #include <algorithm>
@@ -60,11 +60,19 @@ inline std::vector<int32_t> select(const std::vector<double>& row, int64_t k, bo
                                    Order order) {
   std::vector<int32_t> slots(row.size());
   std::iota(slots.begin(), slots.end(), 0);
-  std::stable_sort(slots.begin(), slots.end(), [&](int32_t a, int32_t b) {
-    return before(row[static_cast<size_t>(a)], row[static_cast<size_t>(b)], largest);
-  });
-  slots.resize(std::min(row.size(), static_cast<size_t>(k)));
-  if (order != Order::kValue) std::sort(slots.begin(), slots.end());
+  const auto comes_first = [&](int32_t a, int32_t b) {
+    const double x = row[static_cast<size_t>(a)];
+    const double y = row[static_cast<size_t>(b)];
+    return before(x, y, largest) || (!before(y, x, largest) && a < b);
+  };
+  const auto end = slots.begin() + std::min(static_cast<int64_t>(row.size()), k);
+  std::nth_element(slots.begin(), end, slots.end(), comes_first);
+  slots.erase(end, slots.end());
+  if (order == Order::kValue) {
+    std::sort(slots.begin(), slots.end(), comes_first);
+  } else {
+    std::sort(slots.begin(), slots.end());
+  }
   slots.resize(static_cast<size_t>(k), -1);
   return slots;
 }

@@ -10,7 +10,7 @@
 
 namespace {
 
-constexpr int64_t kWidth = 1 << 18;
+constexpr int64_t kWidth = 1 << 19;
 constexpr int64_t kK = 100;
 
 bool selects_the_last(const std::vector<float>& ascending) {
