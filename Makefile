@@ -1,4 +1,5 @@
-# make demo | test | lint | clean. Everything is installed into .venv, which reruns keep.
+# make demo | test | lint | bench | report | clean
+# Everything is installed into .venv, which reruns keep.
 #   PYTHON=python3.12   which Python makes .venv (3.10 or newer)
 #   TL_TOPK_CUDA=AUTO   build the CUDA kernels: AUTO (if nvcc is found), ON or OFF
 #   TL_TOPK_CUDA_ARCHS  for which GPUs; here only for this machine's, or 90a where there is none
@@ -14,7 +15,7 @@ export TL_TOPK_CUDA_ARCHS
 NATIVE := $(shell find csrc python_bindings tests/native tests/ffi_cpp -type f \
   \( -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' \) 2>/dev/null)
 
-.PHONY: demo test lint clean
+.PHONY: demo test lint bench report clean
 
 demo: .venv/package
 	$(BIN)/tl-topk demo
@@ -28,12 +29,18 @@ lint: .venv/package
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run -Werror $(NATIVE)
 
+bench: .venv/package
+	$(BIN)/python -m bench run short
+
+report: .venv/package
+	$(BIN)/python -m bench report
+
 clean:
 	rm -rf .venv build
 
 # The package, editable: changed Python needs no reinstall, changed C++ recompiles what changed.
 .venv/package: .venv/tools CMakeLists.txt $(filter csrc/% python_bindings/%,$(NATIVE))
-	$(BIN)/pip install --quiet --no-build-isolation -e '.[test,lint]'
+	$(BIN)/pip install --quiet --no-build-isolation -e '.[test,lint,bench]'
 	@$(BIN)/python -c 'from tl_topk import _ffi; archs = _ffi.build_info()["architectures"]; \
 	  print("tl_topk is built", f"with CUDA for {archs}" if archs else \
 	  "without CUDA, for the CPU only: no nvcc was found, or TL_TOPK_CUDA=OFF")'

@@ -1,0 +1,178 @@
+"""The benchmarks' command line: ``python -m bench``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import click
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from bench.compare import compare
+from bench.host import HOST_CALLS, measure_host
+from bench.machine import commit, machine
+from bench.results import RESULTS, Document, load
+from bench.runner import choose_contenders, make_timer, measure
+from bench.suites import SUITES
+from bench.tables import console_table
+
+_HOST = "host"
+_LINE_EVERY_S = 10.0
+
+Starting = Callable[[str], None]
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """Benchmarks of tl_topk: run them, compare runs, make tables and figures.
+
+    \b
+    python -m bench run short                  the cells of the table of targets, about a minute
+    python -m bench run grid                   rows, lengths and k, several minutes
+    python -m bench compare OLD.json NEW.json  exit status 1 where the new one is slower
+    python -m bench report                     README's tables and bench/figures from the JSON
+
+    A run times every contender it can import (ours, torch.topk, other libraries), checks each
+    answer in the same run, and keeps what it has if it is interrupted.
+    """
+
+
+def _suite_help() -> str:
+    lines = [f"{suite.name:<9}{suite.about}" for suite in SUITES.values()]
+    lines.append(f"{_HOST:<9}what a call costs the CPU, in nanoseconds")
+    return "\n".join(lines)
+
+
+@main.command(help=f"Measure one suite and write its results as JSON.\n\n\b\n{_suite_help()}")
+@click.argument("suite", type=click.Choice([*SUITES, _HOST]))
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Where the JSON goes.  [default: bench/results/SUITE.json]",
+)
+@click.option(
+    "--commit",
+    "revision",
+    envvar="BENCH_COMMIT",
+    help="Recorded as the commit, where git cannot tell (also: $BENCH_COMMIT).",
+)
+def run(suite: str, output: Path | None, revision: str | None) -> None:
+    device = "cuda" if suite == _HOST else SUITES[suite].device
+    if device == "cuda" and not torch.cuda.is_available():
+        raise click.ClickException(f"suite {suite} needs a GPU, and torch sees none")
+    path = output or RESULTS / f"{suite}.json"
+    document = Document(
+        suite=suite,
+        command=" ".join(["python -m bench", *sys.argv[1:]]),
+        commit=revision or commit(),
+        date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        machine=machine(device),
+    )
+    total, results = _prepared(document, device)
+    for name, reason in document.absent.items():
+        click.echo(f"without {name}: {reason}", err=True)
+    try:
+        with _progress(total) as starting:
+            for result in results(starting):
+                document.results.append(result)
+                document.save(path)
+        document.complete = True
+    finally:
+        document.save(path)
+        Console(highlight=False).print(console_table(document))
+        click.echo(f"{len(document.results)} of {total} measurements are in {path}", err=True)
+
+
+def _prepared(
+    document: Document, device: str
+) -> tuple[int, Callable[[Starting], Iterator[dict[str, Any]]]]:
+    """How many results there will be, and what makes them."""
+    if document.suite == _HOST:
+        return len(HOST_CALLS), lambda starting: measure_host(device, starting)
+    suite = SUITES[document.suite]
+    contenders, document.absent = choose_contenders(suite)
+    timer = make_timer(suite)
+    return len(suite.cases) * len(contenders), lambda starting: (
+        measurement.as_dict() for measurement in measure(suite, contenders, timer, starting)
+    )
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Starting]:
+    """A bar with an estimate of what is left; lines now and then where stderr is no terminal."""
+    console = Console(stderr=True, highlight=False)
+    begun = monotonic()
+    said = begun
+    done = -1
+
+    with Progress(
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as bar:
+        task = bar.add_task("", total=total)
+
+        def starting(text: str) -> None:
+            nonlocal said, done
+            done += 1
+            bar.update(task, completed=done, description=text)
+            now = monotonic()
+            if not console.is_terminal and now - said > _LINE_EVERY_S:
+                said = now
+                left = (now - begun) / max(done, 1) * (total - done)
+                click.echo(f"{done} of {total}, about {left:.0f} s left; {text}", err=True)
+
+        yield starting
+
+
+_result_file = click.Path(path_type=Path, exists=True, dir_okay=False)
+
+
+@main.command("compare")
+@click.argument("old", type=_result_file)
+@click.argument("new", type=_result_file)
+@click.pass_context
+def compare_runs(context: click.Context, old: Path, new: Path) -> None:
+    """Compare two results; exit status 1 where ours became slower beyond the noise, or wrong.
+
+    The noise is 3 % plus, from either run, how far its two timings of the same calls differ.
+    """
+    try:
+        changes = compare(load(old), load(new))
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    for change in changes:
+        if change.regressed or change.improved:
+            word = "REGRESSED" if change.regressed else "improved "
+            click.echo(
+                f"{word} {change.name}: {change.old_us:.2f} -> {change.new_us:.2f} us"
+                f" (noise {change.margin_us:.2f})"
+            )
+    regressed = sum(change.regressed for change in changes)
+    improved = sum(change.improved for change in changes)
+    click.echo(f"{len(changes)} compared: {regressed} regressed, {improved} improved")
+    context.exit(1 if regressed else 0)
+
+
+@main.command()
+def report() -> None:
+    """Make README's tables and bench/figures again, from bench/results/*.json alone."""
+    from bench.report import write_report  # needs matplotlib, which measuring does not
+
+    for path in write_report():
+        click.echo(path)
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m bench")

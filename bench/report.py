@@ -1,0 +1,22 @@
+"""README's tables and all figures, made from bench/results/*.json and nothing else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from bench.figures import draw
+from bench.published import PUBLISHED
+from bench.readme import FIGURES_DIRECTORY, MANIFEST, README, documents, readme_with, results_files
+from bench.results import sha256
+
+__all__ = ["write_report"]
+
+
+def write_report() -> list[Path]:
+    """Writes what is out of date or not; returns the files."""
+    figures = draw(documents(), FIGURES_DIRECTORY)
+    inputs = {path.name: sha256(path) for path in [*results_files(), PUBLISHED]}
+    MANIFEST.write_text(json.dumps(inputs, indent=1) + "\n")
+    README.write_text(readme_with(README.read_text()))
+    return [*figures, MANIFEST, README]

@@ -1,0 +1,109 @@
+"""Results as they are kept: one JSON file per suite, whole after every measurement."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.cases import Case, as_dict, from_dict
+
+__all__ = [
+    "EXACT", "OURS", "RESULTS", "TIES", "Document", "Measurement", "is_right", "load", "sha256",
+]  # fmt: skip
+
+#: Begins the name of every contender of this project.
+OURS = "tl_topk"
+
+# Verdicts on an answer; any other one says what is wrong.
+EXACT = "exact"
+TIES = "exact but for the choice among ties"
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def is_right(verdict: str) -> bool:
+    return verdict in (EXACT, TIES)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One contender on one case.
+
+    Attributes:
+        us: microseconds a call; None where the contender does not serve the case.
+        noise_us: how far two timings of the same calls differ.
+        launches: calls in one repetition.
+        repeats: repetitions in each of the two timings.
+        answer: the verdict of :func:`bench.exact.judge`, or why there is none.
+        detail: what the contender says about its choice.
+    """
+
+    case: Case
+    contender: str
+    us: float | None
+    noise_us: float
+    launches: int
+    repeats: int
+    answer: str
+    detail: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"case": as_dict(self.case)}
+
+    @staticmethod
+    def from_dict(data: dict[str, Any]) -> Measurement:
+        return Measurement(**data | {"case": from_dict(data["case"])})
+
+
+@dataclass
+class Document:
+    """A run of a suite.
+
+    Attributes:
+        suite: its name.
+        command: what was typed.
+        commit: of the code that ran.
+        date: when it began, UTC.
+        machine: see :func:`bench.machine.machine`.
+        absent: contenders that could not be used, and why.
+        complete: False while it runs and where it was interrupted.
+        results: plain data; of timed cases, :class:`Measurement`.
+    """
+
+    suite: str
+    command: str
+    commit: str
+    date: str
+    machine: dict[str, Any]
+    absent: dict[str, str] = field(default_factory=dict)
+    complete: bool = False
+    results: list[dict[str, Any]] = field(default_factory=list)
+
+    def measurements(self) -> list[Measurement]:
+        return [Measurement.from_dict(result) for result in self.results]
+
+    def save(self, path: Path) -> None:
+        """Replaces the file as a whole, one result a line: never half a document."""
+        head = {name: value for name, value in asdict(self).items() if name != "results"}
+        lines = ",\n".join(json.dumps(result) for result in self.results)
+        text = json.dumps(head, indent=1)[:-2] + f',\n "results": [\n{lines}\n ]\n}}\n'
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(".partial")
+        partial.write_text(text)
+        os.replace(partial, path)
+
+
+def load(path: Path) -> Document:
+    """Raises ValueError where the file is no result."""
+    try:
+        return Document(**json.loads(path.read_text()))
+    except (json.JSONDecodeError, TypeError) as error:
+        raise ValueError(f"{path} is no benchmark result: {error}") from error
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
