@@ -25,6 +25,7 @@ from bench.tables import console_table
 
 _HOST = "host"
 _LINE_EVERY_S = 10.0
+_FILE_WIDTH = 160  # of tables that no terminal shows
 
 Starting = Callable[[str], None]
 
@@ -86,7 +87,9 @@ def run(suite: str, output: Path | None, revision: str | None) -> None:
         document.complete = True
     finally:
         document.save(path)
-        Console(highlight=False).print(console_table(document))
+        console = Console(highlight=False)
+        width = console.width if console.is_terminal else _FILE_WIDTH
+        console.print(console_table(document), width=width)
         click.echo(f"{len(document.results)} of {total} measurements are in {path}", err=True)
 
 

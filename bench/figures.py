@@ -15,6 +15,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullLocator
 
 from bench.cases import Case, length_name
 from bench.published import best_peer, read_floor
@@ -56,10 +57,14 @@ def latency(documents: dict[str, Document]) -> Figure | None:
         here = [m for m in measured if m.case.rows == rows]
         for i, name in enumerate(names):
             _latency_line(panel, [m for m in here if m.contender == name], name, i)
-        _reference_lines(panel, rows, sorted({m.case.width for m in here}))
+        copy_speed = float(document.machine.get("copy_tb_per_s", 0))
+        _reference_lines(panel, rows, sorted({m.case.width for m in here}), copy_speed)
         panel.set(title=f"{rows} row{'s' * (rows > 1)}", xlabel="scores in a row")
         _length_axis(panel, sorted({m.case.width for m in here}))
     panels[0][0].set_yscale("log")
+    panels[0][0].yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    panels[0][0].yaxis.set_major_formatter("{x:g}")
+    panels[0][0].yaxis.set_minor_locator(NullLocator())
     panels[0][0].set_ylabel("microseconds a call")
     handles, labels = panels[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
@@ -79,18 +84,26 @@ def _latency_line(panel: Axes, points: Sequence[Measurement], name: str, number:
     )
 
 
-def _reference_lines(panel: Axes, rows: int, widths: Sequence[int]) -> None:
+def _reference_lines(panel: Axes, rows: int, widths: Sequence[int], copy_tb_per_s: float) -> None:
+    """The best of others, and what the memory allows."""
     best = {width: best_peer(rows, width, _K) for width in widths}
     known = {width: peer[1] for width, peer in best.items() if peer is not None}
     panel.plot(
         list(known), list(known.values()), label="best peer, measured earlier", linestyle="none",
         marker="x", color="#555555",
     )  # fmt: skip
-    if rows == 1:
-        floor = {width: us for width, us in read_floor().items() if width in widths}
+    floor = read_floor() if rows == 1 else {}
+    measured = {width: us for width, us in floor.items() if width in widths}
+    panel.plot(
+        list(measured), list(measured.values()), label="reading the row once, measured earlier",
+        linestyle="--", color="#555555",
+    )  # fmt: skip
+    if copy_tb_per_s:
+        bytes_us = {width: Case(rows, width).bytes / copy_tb_per_s / 1e6 for width in widths}
+        shown = {width: us for width, us in bytes_us.items() if us > 1}  # less is all latency
         panel.plot(
-            list(floor), list(floor.values()), label="reading the row once, measured earlier",
-            linestyle="--", color="#555555",
+            list(shown), list(shown.values()), label="its bytes at a device copy's speed",
+            linestyle=":", color="#555555",
         )  # fmt: skip
 
 
@@ -111,7 +124,7 @@ def speedup(documents: dict[str, Document]) -> Figure | None:
     widths = sorted({width for _, width in gains})
     grid = np.array([[gains.get((rows, width), np.nan) for width in widths] for rows in all_rows])
     figure, panel = plt.subplots(figsize=(0.75 * len(widths) + 2, 0.45 * len(all_rows) + 1.8))
-    scale = LogNorm(max(1.0, float(np.nanmin(grid))), float(np.nanmax(grid)) * 1.01)
+    scale = LogNorm(float(np.nanmin(grid)), float(np.nanmax(grid)) * 1.01)
     image = panel.imshow(grid, cmap="cividis", norm=scale, aspect="auto", origin="lower")
     for (y, x), gain in np.ndenumerate(grid):
         if np.isfinite(gain):
@@ -122,7 +135,10 @@ def speedup(documents: dict[str, Document]) -> Figure | None:
     panel.set_yticks(range(len(all_rows)), [str(rows) for rows in all_rows])
     panel.set(xlabel="scores in a row", ylabel="rows")
     panel.grid(False)
-    figure.colorbar(image, label="times faster than torch.topk", ticks=[], pad=0.02)
+    colours = figure.colorbar(image, label="times faster than torch.topk", pad=0.02)
+    colours.ax.yaxis.set_major_formatter("{x:g}")
+    colours.ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    colours.ax.minorticks_off()
     return _titled(figure, f"Times faster than torch.topk, k = {_K}, float32", document)
 
 
@@ -214,5 +230,5 @@ def _length_axis(panel: Axes, widths: Sequence[int]) -> None:
 
 def _titled(figure: Figure, title: str, document: Document) -> Figure:
     figure.suptitle(title, fontsize=11)
-    figure.text(0.995, 0.003, source_line(document), ha="right", fontsize=5, color="#555555")
+    figure.supxlabel(source_line(document), x=0.995, ha="right", fontsize=5, color="#555555")
     return figure

@@ -61,7 +61,7 @@ def _case_table(document: Document) -> Table:
     if any(targets.values()):
         header.append("target, us")
     if any(best.values()):
-        header.append("best peer, measured earlier, us")
+        header += ["best peer, measured earlier, us", "which"]
     rows = []
     for case, measured in cases.items():
         row = [_case_name(case, document), *(_time(measured.get(name)) for name in names)]
@@ -70,7 +70,7 @@ def _case_table(document: Document) -> Table:
         if any(targets.values()):
             row.append(targets[case])
         if any(best.values()):
-            row.append(best[case])
+            row += best[case] or ("", "")
         rows.append(row)
     return Table(header, rows)
 
@@ -113,11 +113,12 @@ def _target(case: Case, document: Document) -> str:
     return f"{us:g}" if case == plain else ""
 
 
-def _best_peer(case: Case, document: Document) -> str:
+def _best_peer(case: Case, document: Document) -> tuple[str, str] | None:
+    """Its time and name."""
     peer = best_peer(case.rows, case.width, case.k)
     if document.suite not in ("short", "grid") or peer is None:
-        return ""
-    return f"{peer[1]:g} ({peer[0]})"
+        return None
+    return f"{peer[1]:g}", peer[0]
 
 
 def _seed_table(document: Document) -> Table:

@@ -365,8 +365,8 @@ def test_published_figures_stay_in_columns_of_their_own() -> None:
 def test_target_cells_show_targets_and_best_peers() -> None:
     cells = [Case(1, 65536), Case(64, 16384)]
     table = table_of(run_small(*cells, contenders=[ours(), TorchTopK()]))
-    assert table.header[-2:] == ["target, us", "best peer, measured earlier, us"]
-    assert table.rows[0][-2:] == ["4.5", "8.2 (SGLang 0.5.23 topk_v2)"]
+    assert table.header[-3:] == ["target, us", "best peer, measured earlier, us", "which"]
+    assert table.rows[0][-3:] == ["4.5", "8.2", "SGLang 0.5.23 topk_v2"]
     console_table(document("short", []))
 
 
