@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from rich.table import Table as ConsoleTable
 
-from bench.cases import Case, length_name
+from bench.cases import Case
 from bench.published import best_peer, founding
 from bench.results import OURS, Document, Measurement, is_right
 from bench.targets import HOSTILE_FACTOR, TARGETS
@@ -17,26 +18,43 @@ __all__ = ["Table", "by_case", "console_table", "markdown", "source_line", "tabl
 _TORCH = "torch.topk"
 
 
+#: By case and contender.
+Measured: TypeAlias = dict[Case, dict[str, Measurement]]
+
+
 @dataclass(frozen=True)
 class Table:
     header: list[str]
     rows: list[list[str]]
 
 
-def by_case(measurements: Iterable[Measurement]) -> dict[Case, dict[str, Measurement]]:
+def by_case(measurements: Iterable[Measurement]) -> Measured:
     """Case by case, the contenders' measurements."""
-    cases: dict[Case, dict[str, Measurement]] = {}
+    cases: Measured = {}
     for measurement in measurements:
         cases.setdefault(measurement.case, {})[measurement.contender] = measurement
     return cases
 
 
 def table_of(document: Document) -> Table:
-    """The suite's own table, or the plain one."""
+    """The suite's own table, or a row a case with everybody's times."""
     if document.suite == "host":
         return _host_table(document)
-    builders: dict[str, Callable[[Document], Table]] = {"seed": _seed_table}
-    return builders.get(document.suite, _case_table)(document)
+    measured = by_case(document.measurements())
+    if document.suite == "hostile":
+        return _hostile_table(measured)
+    columns = [*_times(measured), *_EXTRA_COLUMNS.get(document.suite, [_GAIN])]
+    many_ks = len({case.k for case in measured}) > 1
+    return Table(
+        ["case", *(column.header for column in columns)],
+        [
+            [
+                str(case) if many_ks else str(case).replace(f", k={case.k}", ""),
+                *(column.cell(case, measured) for column in columns),
+            ]
+            for case in measured
+        ],
+    )
 
 
 def _host_table(document: Document) -> Table:
@@ -49,42 +67,41 @@ def _host_table(document: Document) -> Table:
     )
 
 
-def _case_table(document: Document) -> Table:
-    """A row a case: ours, the others, our gain over torch, and what there is to compare with."""
-    cases = by_case(document.measurements())
-    names = _contenders(document)
-    targets = {case: _target(case, document) for case in cases}
-    best = {case: _best_peer(case, document) for case in cases}
-    header = ["case", *(f"{name}, us" for name in names)]
-    if _TORCH in names:
-        header.append(f"times {_TORCH}")
-    if any(targets.values()):
-        header.append("target, us")
-    if any(best.values()):
-        header += ["best peer, measured earlier, us", "which"]
-    rows = []
-    for case, measured in cases.items():
-        row = [_case_name(case, document), *(_time(measured.get(name)) for name in names)]
-        if _TORCH in names:
-            row.append(_gain(measured))
-        if any(targets.values()):
-            row.append(targets[case])
-        if any(best.values()):
-            row += best[case] or ("", "")
-        rows.append(row)
-    return Table(header, rows)
+def _hostile_table(measured: Measured) -> Table:
+    """Our times: distributions down, shapes across, below them what is allowed."""
+    shapes = dict.fromkeys((case.rows, case.width) for case in measured)
+    kinds = dict.fromkeys((case.distribution, case.entropy) for case in measured)
+
+    def time(shape: tuple[int, int], kind: tuple[str, int]) -> str:
+        case = Case(*shape, distribution=kind[0], entropy=kind[1])
+        return _time(_ours(measured.get(case, {})))
+
+    rows = [
+        [name if entropy == 32 else f"{name}, leading {entropy} bits"]
+        + [time(shape, (name, entropy)) for shape in shapes]
+        for name, entropy in kinds
+    ]
+    targets = [TARGETS.get(rows, {}).get(width) for rows, width in shapes]
+    rows.append(["*target, normal*", *(f"*{us:g}*" if us else "-" for us in targets)])
+    limits = [us * HOSTILE_FACTOR if us else None for us in targets]
+    rows.append(["*at most*", *(f"*{us:g}*" if us else "-" for us in limits)])
+    return Table(["distribution", *(Case(*shape).shape for shape in shapes)], rows)
 
 
-def _contenders(document: Document) -> list[str]:
-    """Those with a time, ours first, in the order of the run."""
-    timed = [m.contender for m in document.measurements() if m.us is not None]
-    return sorted(dict.fromkeys(timed), key=lambda name: not name.startswith(OURS))
+@dataclass(frozen=True)
+class _Column:
+    header: str
+    cell: Callable[[Case, Measured], str]
 
 
-def _case_name(case: Case, document: Document) -> str:
-    every = {m.case.k for m in document.measurements()}
-    name = str(case)
-    return name.replace(f", k={case.k}", "") if len(every) == 1 else name
+def _times(measured: Measured) -> list[_Column]:
+    """A column for each contender that has a time, ours first."""
+    timed = [m.contender for ms in measured.values() for m in ms.values() if m.us is not None]
+    names = sorted(dict.fromkeys(timed), key=lambda name: not name.startswith(OURS))
+    return [
+        _Column(f"{name}, us", lambda case, all_, name=name: _time(all_[case].get(name)))
+        for name in names
+    ]
 
 
 def _time(measurement: Measurement | None) -> str:
@@ -95,56 +112,58 @@ def _time(measurement: Measurement | None) -> str:
     return time if is_right(measurement.answer) else f"{time} wrong"
 
 
-def _gain(measured: dict[str, Measurement]) -> str:
-    ours = next((m for name, m in measured.items() if name.startswith(OURS)), None)
-    torch = measured.get(_TORCH)
-    if ours is None or torch is None or not ours.us or not torch.us or not is_right(ours.answer):
+def _ours(measurements: dict[str, Measurement]) -> Measurement | None:
+    return next((m for name, m in measurements.items() if name.startswith(OURS)), None)
+
+
+def _ratio(above: Measurement | None, below: Measurement | None, digits: int) -> str:
+    if above is None or below is None or not above.us or not below.us:
         return "-"
-    return f"{torch.us / ours.us:.1f}"
+    both_right = is_right(above.answer) and is_right(below.answer)
+    return f"{above.us / below.us:.{digits}f}" if both_right else "-"
 
 
-def _target(case: Case, document: Document) -> str:
+def _target(case: Case) -> str:
     us = TARGETS.get(case.rows, {}).get(case.width)
-    plain = Case(case.rows, case.width)
-    if us is None or document.suite not in ("short", "hostile", "grid"):
-        return ""
-    if document.suite == "hostile":
-        return f"{us if case == plain else HOSTILE_FACTOR * us:g}"
-    return f"{us:g}" if case == plain else ""
+    return "-" if us is None or case != Case(case.rows, case.width) else f"{us:g}"
 
 
-def _best_peer(case: Case, document: Document) -> tuple[str, str] | None:
-    """Its time and name."""
+def _published(series: dict[int, float]) -> Callable[[Case, Measured], str]:
+    return lambda case, _: f"{series[case.width]:g}" if case.width in series else "-"
+
+
+def _peer(case: Case) -> tuple[str, str]:
+    """The best one's time, measured elsewhere, and its name."""
     peer = best_peer(case.rows, case.width, case.k)
-    if document.suite not in ("short", "grid") or peer is None:
-        return None
-    return f"{peer[1]:g}", peer[0]
+    return (f"{peer[1]:g}", peer[0]) if peer else ("-", "-")
 
 
-def _seed_table(document: Document) -> Table:
-    """The founding table: lengths down, what this run measured, then what was published."""
-    cases = by_case(document.measurements())
-    names = _contenders(document)
-    published = founding()
-    rows = [
-        [
-            length_name(case.width),
-            *(_time(measured.get(name)) for name in names),
-            _gain(measured),
-            *(f"{series[case.width]:g}" if case.width in series else "-"
-              for series in published.values()),
-        ]
-        for case, measured in cases.items()
-    ]  # fmt: skip
-    return Table(
-        [
-            "length",
-            *(f"{name}, us" for name in names),
-            f"times {_TORCH}",
-            *(f"published (GB300): {name}, us" for name in published),
-        ],
-        rows,
-    )
+_GAIN = _Column(
+    f"{_TORCH} / ours", lambda case, all_: _ratio(all_[case].get(_TORCH), _ours(all_[case]), 1)
+)
+_TARGET = _Column("target, us", lambda case, _: _target(case))
+_PEER = _Column("best peer, measured earlier, us", lambda case, _: _peer(case)[0])
+_PEER_NAME = _Column("which", lambda case, _: _peer(case)[1])
+_PLAIN = _Column(
+    "ours / plain ours",
+    lambda case, all_: _ratio(
+        _ours(all_[case]), _ours(all_.get(Case(case.rows, case.width), {})), 2
+    ),
+)
+
+#: By suite, what stands right of the times. Figures of others come last, named as such.
+_EXTRA_COLUMNS = {
+    "short": [_GAIN, _TARGET, _PEER, _PEER_NAME],
+    "grid": [_GAIN, _TARGET, _PEER, _PEER_NAME],
+    "options": [_GAIN, _PLAIN],
+    "seed": [
+        _GAIN,
+        *(
+            _Column(f"published (GB300): {name}, us", _published(series))
+            for name, series in founding().items()
+        ),
+    ],
+}
 
 
 def console_table(document: Document) -> ConsoleTable:

@@ -66,7 +66,7 @@ class GraphTimer:
     and before each replay a larger buffer is swept. The sweep also hides the start of the graph.
     """
 
-    _SWEEP_BYTES = 512 << 20
+    _SWEEP_BYTES = 1 << 30
     _GRAPH_US = 20_000  # of launches in one graph, about
     _SERIES_US = 40_000
     _MIN_LAUNCHES = 8

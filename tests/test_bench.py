@@ -356,9 +356,9 @@ def test_published_figures_stay_in_columns_of_their_own() -> None:
     case = Case(1, 65536)
     seed = document("seed", run_small(case, contenders=[ours(), TorchTopK()]).results)
     table = table_of(seed)
-    assert table.header[1:4] == ["tl_topk cpu, us", "torch.topk, us", "times torch.topk"]
+    assert table.header[1:4] == ["tl_topk cpu, us", "torch.topk, us", "torch.topk / ours"]
     assert all(name.startswith("published (GB300): ") for name in table.header[4:])
-    assert table.rows == [["64K", "10.00", "10.00", "1.0", "18.2", "37.4", "87.9"]]
+    assert table.rows == [["1 x 64K", "10.00", "10.00", "1.0", "18.2", "37.4", "87.9"]]
     assert set(founding()["SGLang fast_topk_v2"]) < set(suites.SEED_LENGTHS)
 
 
@@ -368,6 +368,25 @@ def test_target_cells_show_targets_and_best_peers() -> None:
     assert table.header[-3:] == ["target, us", "best peer, measured earlier, us", "which"]
     assert table.rows[0][-3:] == ["4.5", "8.2", "SGLang 0.5.23 topk_v2"]
     console_table(document("short", []))
+
+
+def test_hostile_table_has_shapes_across_and_limits_below() -> None:
+    cases = [Case(1, 16384), Case(1, 16384, entropy=9), Case(1, 65536)]
+    table = table_of(document("hostile", run_small(*cases, contenders=[ours()]).results))
+    assert table.header == ["distribution", "1 x 16K", "1 x 64K"]
+    assert table.rows == [
+        ["normal", "10.00", "10.00"],
+        ["normal, leading 9 bits", "10.00", "-"],
+        ["*target, normal*", "*3.6*", "*4.5*"],
+        ["*at most*", "*10.8*", "*13.5*"],
+    ]
+
+
+def test_options_are_compared_with_the_plain_call() -> None:
+    cases = [Case(1, 4096), Case(1, 4096, values=True)]
+    table = table_of(document("options", run_small(*cases, contenders=[ours()]).results))
+    assert table.header[-1] == "ours / plain ours"
+    assert [row[-1] for row in table.rows] == ["1.00", "1.00"]
 
 
 def all_documents() -> dict[str, Document]:
