@@ -12,11 +12,15 @@ from typing import Any
 from bench.cases import Case, as_dict, from_dict
 
 __all__ = [
-    "EXACT", "OURS", "RESULTS", "TIES", "Document", "Measurement", "is_right", "load", "sha256",
+    "EXACT", "HOST_SUITES", "OURS", "RESULTS", "TIES",
+    "Document", "Measurement", "is_right", "load", "sha256",
 ]  # fmt: skip
 
 #: Begins the name of every contender of this project.
 OURS = "tl_topk"
+
+#: Suites whose results are nanoseconds of the CPU by call, not measurements of cases.
+HOST_SUITES = ("host_overhead", "host")
 
 # Verdicts on an answer; any other one says what is wrong.
 EXACT = "exact"

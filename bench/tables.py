@@ -10,7 +10,7 @@ from rich.table import Table as ConsoleTable
 
 from bench.cases import Case
 from bench.published import best_peer, founding
-from bench.results import OURS, Document, Measurement, is_right
+from bench.results import HOST_SUITES, OURS, Document, Measurement, is_right
 from bench.targets import HOSTILE_FACTOR, TARGETS
 
 __all__ = ["Table", "by_case", "console_table", "markdown", "source_line", "table_of"]
@@ -38,7 +38,7 @@ def by_case(measurements: Iterable[Measurement]) -> Measured:
 
 def table_of(document: Document) -> Table:
     """The suite's own table, or a row a case with everybody's times."""
-    if document.suite == "host":
+    if document.suite in HOST_SUITES:
         return _host_table(document)
     measured = by_case(document.measurements())
     if document.suite == "hostile":
@@ -98,10 +98,11 @@ def _times(measured: Measured) -> list[_Column]:
     """A column for each contender that has a time, ours first."""
     timed = [m.contender for ms in measured.values() for m in ms.values() if m.us is not None]
     names = sorted(dict.fromkeys(timed), key=lambda name: not name.startswith(OURS))
-    return [
-        _Column(f"{name}, us", lambda case, all_, name=name: _time(all_[case].get(name)))
-        for name in names
-    ]
+    return [_Column(f"{name}, us", _time_of(name)) for name in names]
+
+
+def _time_of(contender: str) -> Callable[[Case, Measured], str]:
+    return lambda case, measured: _time(measured[case].get(contender))
 
 
 def _time(measurement: Measurement | None) -> str:
