@@ -1,0 +1,116 @@
+#include "bare_launch.h"
+
+#include <cuda_runtime.h>
+
+#include <chrono>
+
+#include "config.h"
+#include "cuda/launch.h"
+#include "cuda/runtime.h"
+
+namespace tl_topk_bench {
+namespace {
+
+using tl_topk::check_cuda;
+using tl_topk::LaunchConfig;
+using tl_topk::TopKArgs;
+
+LaunchConfig config_for(const TopKArgs& args) {
+  int device = 0;
+  check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+  return choose_launch(args.problem, tl_topk::query_device(device));
+}
+
+// A stream of our own: legacy stream 0 cannot be captured.
+class Stream {
+ public:
+  Stream() { check_cuda(cudaStreamCreate(&stream_), "cudaStreamCreate"); }
+  ~Stream() { (void)cudaStreamDestroy(stream_); }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  operator cudaStream_t() const { return stream_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+// A kernel launch as the runtime takes it. Its parameters live in the graph it was read from.
+class CapturedLaunch {
+ public:
+  CapturedLaunch(const TopKArgs& args, cudaStream_t stream) {
+    const LaunchConfig config = config_for(args);
+    check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "begin capture");
+    topk_cuda(args, config, nullptr, stream);
+    check_cuda(cudaStreamEndCapture(stream, &graph_), "end capture");
+    size_t nodes = 1;
+    cudaGraphNode_t node{};
+    check_cuda(cudaGraphGetNodes(graph_, &node, &nodes), "cudaGraphGetNodes");
+    check_cuda(cudaGraphKernelNodeGetParams(node, &params_), "cudaGraphKernelNodeGetParams");
+    launch_.gridDim = params_.gridDim;
+    launch_.blockDim = params_.blockDim;
+    launch_.dynamicSmemBytes = params_.sharedMemBytes;
+    launch_.stream = stream;
+    launch_.attrs = &cluster_;
+    if (config.blocks_per_row > 1) {
+      cluster_.id = cudaLaunchAttributeClusterDimension;
+      check_cuda(cudaGraphKernelNodeGetAttribute(node, cluster_.id, &cluster_.val),
+                 "cudaGraphKernelNodeGetAttribute");
+      launch_.numAttrs = 1;
+    }
+  }
+  ~CapturedLaunch() { (void)cudaGraphDestroy(graph_); }
+  CapturedLaunch(const CapturedLaunch&) = delete;
+  CapturedLaunch& operator=(const CapturedLaunch&) = delete;
+
+  cudaError_t operator()() const {
+    return cudaLaunchKernelExC(&launch_, params_.func, params_.kernelParams);
+  }
+
+ private:
+  cudaGraph_t graph_ = nullptr;
+  cudaKernelNodeParams params_{};
+  cudaLaunchAttribute cluster_{};
+  cudaLaunchConfig_t launch_{};
+};
+
+template <typename Call>
+void time_calls(const Call& call, int64_t* times_ns, int64_t calls) {
+  using Clock = std::chrono::steady_clock;
+  for (int64_t i = 0; i < calls; ++i) {
+    const Clock::time_point begin = Clock::now();
+    call();
+    const Clock::time_point end = Clock::now();
+    times_ns[i] = std::chrono::duration_cast<std::chrono::nanoseconds>(end - begin).count();
+  }
+}
+
+}  // namespace
+
+void time_bare_launch(const TopKArgs& args, int64_t* times_ns, int64_t calls) {
+  const Stream stream;
+  const CapturedLaunch bare(args, stream);
+  check_cuda(bare(), "cudaLaunchKernelEx");  // the first one may load the kernel
+  check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  time_calls([&] { (void)bare(); }, times_ns, calls);
+  check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+}
+
+void time_library_launch(const TopKArgs& args, int64_t* times_ns, int64_t calls) {
+  const Stream stream;
+  const LaunchConfig config = config_for(args);
+  topk_cuda(args, config, nullptr, stream);
+  check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  time_calls([&] { topk_cuda(args, config, nullptr, stream); }, times_ns, calls);
+  check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+}
+
+void time_nothing(int64_t* times_ns, int64_t calls) {
+  time_calls([] {}, times_ns, calls);
+}
+
+void launch(const TopKArgs& args, void* stream) {
+  thread_local const LaunchConfig config = config_for(args);  // one problem per process
+  topk_cuda(args, config, nullptr, stream);
+}
+
+}  // namespace tl_topk_bench
