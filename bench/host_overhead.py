@@ -178,15 +178,16 @@ def python_ways(native: Any, problem: Problem) -> dict[str, Callable[[], object]
 def guest_ways(native: Any, problem: Problem) -> Iterator[tuple[str, Callable[[], object] | str]]:
     """Calls that need another package, or why they are missing."""
     launcher = Launcher(native.launch_address(), problem.scores, problem.indices, problem.values)
-    for name, make in (
-        ("pybind11, raw pointers", lambda: pybind11_call(launcher)),
-        ("TileLang JIT kernel, 2 tensors", lambda: tilelang_call(problem.scores)),
-    ):
+    makers: dict[str, Callable[[], Callable[[], object]]] = {
+        "pybind11, raw pointers": lambda: pybind11_call(launcher),
+        "TileLang JIT kernel, 2 tensors": lambda: tilelang_call(problem.scores),
+    }
+    for name, make in makers.items():
         if problem.scores.device.type == "cpu":
             yield name, "needs a GPU"
             continue
         try:
-            call: Callable[[], object] = make()
+            call = make()
             call()
             yield name, call
         except Exception as error:  # other people's packages fail in ways of their own
