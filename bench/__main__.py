@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 from time import monotonic
-from typing import Any
 
 import click
 import torch
@@ -16,14 +15,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from bench.compare import compare
-from bench.host import HOST_CALLS, measure_host
 from bench.machine import commit, machine
 from bench.results import RESULTS, Document, load
 from bench.runner import choose_contenders, make_timer, measure
 from bench.suites import SUITES
 from bench.tables import console_table
 
-_HOST = "host"
 _LINE_EVERY_S = 10.0
 _FILE_WIDTH = 160  # of tables that no terminal shows
 
@@ -39,20 +36,18 @@ def main() -> None:
     python -m bench run grid                   rows, lengths and k, several minutes
     python -m bench compare OLD.json NEW.json  exit status 1 where the new one is slower
     python -m bench report                     README's tables and bench/figures from the JSON
+    python -m bench.host_overhead --help       what a call costs the CPU
 
     A run times every contender it can import (ours, torch.topk, other libraries), checks each
     answer in the same run, and keeps what it has if it is interrupted.
     """
 
 
-def _suite_help() -> str:
-    lines = [f"{suite.name:<9}{suite.about}" for suite in SUITES.values()]
-    lines.append(f"{_HOST:<9}what a call costs the CPU, in nanoseconds")
-    return "\n".join(lines)
+_SUITE_HELP = "\n".join(f"{suite.name:<9}{suite.about}" for suite in SUITES.values())
 
 
-@main.command(help=f"Measure one suite and write its results as JSON.\n\n\b\n{_suite_help()}")
-@click.argument("suite", type=click.Choice([*SUITES, _HOST]))
+@main.command(help=f"Measure one suite and write its results as JSON.\n\n\b\n{_SUITE_HELP}")
+@click.argument("name", metavar="SUITE", type=click.Choice(list(SUITES)))
 @click.option(
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -64,25 +59,27 @@ def _suite_help() -> str:
     envvar="BENCH_COMMIT",
     help="Recorded as the commit, where git cannot tell (also: $BENCH_COMMIT).",
 )
-def run(suite: str, output: Path | None, revision: str | None) -> None:
-    device = "cuda" if suite == _HOST else SUITES[suite].device
-    if device == "cuda" and not torch.cuda.is_available():
-        raise click.ClickException(f"suite {suite} needs a GPU, and torch sees none")
-    path = output or RESULTS / f"{suite}.json"
+def run(name: str, output: Path | None, revision: str | None) -> None:
+    suite = SUITES[name]
+    if suite.device == "cuda" and not torch.cuda.is_available():
+        raise click.ClickException(f"suite {name} needs a GPU, and torch sees none")
+    path = output or RESULTS / f"{name}.json"
+    contenders, absent = choose_contenders(suite)
+    for contender, reason in absent.items():
+        click.echo(f"without {contender}: {reason}", err=True)
     document = Document(
-        suite=suite,
+        suite=name,
         command=" ".join(["python -m bench", *sys.argv[1:]]),
         commit=revision or commit(),
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        machine=machine(device),
+        machine=machine(suite.device),
+        absent=absent,
     )
-    total, results = _prepared(document, device)
-    for name, reason in document.absent.items():
-        click.echo(f"without {name}: {reason}", err=True)
+    total = len(suite.cases) * len(contenders)
     try:
         with _progress(total) as starting:
-            for result in results(starting):
-                document.results.append(result)
+            for measurement in measure(suite, contenders, make_timer(suite), starting):
+                document.results.append(measurement.as_dict())
                 document.save(path)
         document.complete = True
     finally:
@@ -91,20 +88,6 @@ def run(suite: str, output: Path | None, revision: str | None) -> None:
         width = console.width if console.is_terminal else _FILE_WIDTH
         console.print(console_table(document), width=width)
         click.echo(f"{len(document.results)} of {total} measurements are in {path}", err=True)
-
-
-def _prepared(
-    document: Document, device: str
-) -> tuple[int, Callable[[Starting], Iterator[dict[str, Any]]]]:
-    """How many results there will be, and what makes them."""
-    if document.suite == _HOST:
-        return len(HOST_CALLS), lambda starting: measure_host(device, starting)
-    suite = SUITES[document.suite]
-    contenders, document.absent = choose_contenders(suite)
-    timer = make_timer(suite)
-    return len(suite.cases) * len(contenders), lambda starting: (
-        measurement.as_dict() for measurement in measure(suite, contenders, timer, starting)
-    )
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bench.results import HOST_SUITES, OURS, Document, Measurement, is_right
+from bench.results import HOST_SUITE, OURS, Document, Measurement, is_right
 
 __all__ = ["Change", "compare"]
 
@@ -35,7 +35,7 @@ class Change:
 def compare(old: Document, new: Document) -> list[Change]:
     """What both have measured, in the new one's order. Raises ValueError if there is nothing."""
     before, after = (
-        (_host if document.suite in HOST_SUITES else _timed)(document) for document in (old, new)
+        (_host if document.suite == HOST_SUITE else _timed)(document) for document in (old, new)
     )
     common = [name for name in after if name in before]
     if not common:
@@ -67,7 +67,7 @@ def _host(document: Document) -> dict[str, _Figure]:
     return {
         result["call"]: _Figure(
             result["median_ns"] / 1e3,
-            result.get("noise_ns", 0) / 1e3,
+            0,
             True,
             result["call"].startswith(("plan", "topk")),
         )

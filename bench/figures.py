@@ -19,7 +19,7 @@ from matplotlib.ticker import LogLocator, NullLocator
 
 from bench.cases import Case, length_name
 from bench.published import best_peer, read_floor
-from bench.results import HOST_SUITES, OURS, Document, Measurement, is_right
+from bench.results import HOST_SUITE, OURS, Document, Measurement, is_right
 from bench.tables import by_case, source_line
 
 __all__ = ["FIGURES", "draw"]
@@ -144,8 +144,7 @@ def speedup(documents: dict[str, Document]) -> Figure | None:
 
 def host(documents: dict[str, Document]) -> Figure | None:
     """What each call costs the CPU."""
-    found = [documents[name] for name in HOST_SUITES if name in documents]
-    document = found[0] if found else None
+    document = documents.get(HOST_SUITE)
     if document is None or not document.results:
         return None
     calls = document.results[::-1]

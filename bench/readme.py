@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bench.results import HOST_SUITES, RESULTS, Document, load
+from bench.results import HOST_SUITE, RESULTS, Document, load
 from bench.tables import markdown, source_line, table_of
 
 __all__ = [
@@ -27,8 +27,7 @@ _SECTIONS = {
     "grid": ("Over rows and lengths", ("latency", "speedup")),
     "hostile": ("Distributions that break selections, microseconds", ()),
     "options": ("Options, microseconds", ()),
-    "host_overhead": ("What a call costs the CPU", ("host",)),
-    "host": ("What a call costs the CPU", ("host",)),
+    HOST_SUITE: ("What a call costs the CPU", ("host",)),
     "phases": ("Where a launch spends its time", ("phases",)),
     "cpu": ("The CPU backend: k = 2048 of 1M float32, two threads, microseconds", ()),
 }
@@ -36,15 +35,14 @@ _WITHOUT_TABLE = ("grid", "phases")
 
 
 def results_files() -> list[Path]:
-    return sorted(RESULTS.glob("*.json"))
+    """Those that README shows, in its order; other files may lie beside them."""
+    paths = [RESULTS / f"{name}.json" for name in _SECTIONS]
+    return [path for path in paths if path.exists()]
 
 
 def documents() -> dict[str, Document]:
     """The recorded results of the suites shown, by suite."""
-    loaded = {path.stem: load(path) for path in results_files()}
-    if len(loaded.keys() & set(HOST_SUITES)) > 1:
-        del loaded[HOST_SUITES[-1]]  # the other one has more to compare with
-    return {name: loaded[name] for name in _SECTIONS if name in loaded}
+    return {path.stem: load(path) for path in results_files()}
 
 
 def section() -> str:

@@ -12,15 +12,15 @@ from typing import Any
 from bench.cases import Case, as_dict, from_dict
 
 __all__ = [
-    "EXACT", "HOST_SUITES", "OURS", "RESULTS", "TIES",
+    "EXACT", "HOST_SUITE", "OURS", "RESULTS", "TIES",
     "Document", "Measurement", "is_right", "load", "sha256",
 ]  # fmt: skip
 
 #: Begins the name of every contender of this project.
 OURS = "tl_topk"
 
-#: Suites whose results are nanoseconds of the CPU by call, not measurements of cases.
-HOST_SUITES = ("host_overhead", "host")
+#: The suite whose results are nanoseconds of the CPU by call, not measurements of cases.
+HOST_SUITE = "host_overhead"
 
 # Verdicts on an answer; any other one says what is wrong.
 EXACT = "exact"

@@ -10,7 +10,7 @@ from rich.table import Table as ConsoleTable
 
 from bench.cases import Case
 from bench.published import best_peer, founding
-from bench.results import HOST_SUITES, OURS, Document, Measurement, is_right
+from bench.results import HOST_SUITE, OURS, Document, Measurement, is_right
 from bench.targets import HOSTILE_FACTOR, TARGETS
 
 __all__ = ["Table", "by_case", "console_table", "markdown", "source_line", "table_of"]
@@ -38,7 +38,7 @@ def by_case(measurements: Iterable[Measurement]) -> Measured:
 
 def table_of(document: Document) -> Table:
     """The suite's own table, or a row a case with everybody's times."""
-    if document.suite in HOST_SUITES:
+    if document.suite == HOST_SUITE:
         return _host_table(document)
     measured = by_case(document.measurements())
     if document.suite == "hostile":

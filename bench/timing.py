@@ -14,12 +14,10 @@ from bench.exact import Answer
 
 __all__ = [
     "GraphTimer",
-    "HostTime",
     "Launch",
     "Timer",
     "Timing",
     "WallTimer",
-    "host_time",
     "timing_event",
 ]
 
@@ -142,47 +140,3 @@ class WallTimer:
         for launch in launches:
             launch()
         return time.perf_counter() - begin
-
-
-@dataclass(frozen=True)
-class HostTime:
-    """What one call costs the CPU, in nanoseconds, whatever the GPU does meanwhile."""
-
-    median_ns: float
-    p99_ns: float
-    noise_ns: float
-    calls: int
-
-
-def host_time(
-    call: Callable[[], object], synchronize: Callable[[], None], calls: int = 4000
-) -> HostTime:
-    """Times each call alone, less what reading the clock costs.
-
-    The queue to the GPU is drained now and then: a full one would make calls wait.
-    """
-    for _ in range(200):
-        call()
-    clock = statistics.median(_each(lambda: None, synchronize, 1000))
-    first = _each(call, synchronize, calls // 2)
-    second = _each(call, synchronize, calls // 2)
-    both = sorted(first + second)
-    return HostTime(
-        median_ns=statistics.median(both) - clock,
-        p99_ns=both[int(len(both) * 0.99)] - clock,
-        noise_ns=abs(statistics.median(first) - statistics.median(second)),
-        calls=len(both),
-    )
-
-
-def _each(call: Callable[[], object], synchronize: Callable[[], None], calls: int) -> list[int]:
-    drained_after = 100
-    spent = []
-    for done in range(calls):
-        if done % drained_after == 0:
-            synchronize()
-        begin = time.perf_counter_ns()
-        call()
-        spent.append(time.perf_counter_ns() - begin)
-    synchronize()
-    return spent

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 # Where pytest was not started as a module, or there is no checkout, bench is not importable.
 pytest.importorskip("bench", reason="run as python -m pytest in a checkout")
 
-from bench import host, readme, runner, suites, timing
+from bench import readme, runner, suites, timing
 from bench.__main__ import main
 from bench.cases import Case, as_dict, from_dict
 from bench.compare import compare
@@ -26,9 +26,9 @@ from bench.exact import Answer, judge
 from bench.inputs import Inputs, make_inputs
 from bench.peers import find_peers
 from bench.published import PUBLISHED, best_peer, founding, read_floor
-from bench.results import EXACT, TIES, Document, Measurement, is_right, load, sha256
+from bench.results import EXACT, HOST_SUITE, TIES, Document, Measurement, is_right, load, sha256
 from bench.tables import console_table, markdown, table_of
-from bench.timing import Launch, Timing, WallTimer, host_time
+from bench.timing import Launch, Timing, WallTimer
 
 SMALL = Case(3, 3000, 100)
 
@@ -242,18 +242,10 @@ def test_a_peer_module_takes_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert {m.contender: m.answer for m in results} == {"sorting": EXACT, "RAFT AIR": EXACT}
 
 
-def test_wall_timer_and_host_time_measure_something() -> None:
+def test_wall_timer_measures_something() -> None:
     measured, answers = WallTimer(0.01).time(ours().prepare(make_inputs(SMALL, "cpu")))
     assert measured.us > 0
     assert len(answers) == measured.launches == 2
-    spent = host_time(lambda: sum(range(1000)), lambda: None, 200)
-    assert 0 < spent.median_ns <= spent.p99_ns
-    assert spent.calls == 200
-
-
-def test_host_suite_runs_every_call() -> None:
-    results = list(host.measure_host("cpu", lambda text: None))
-    assert [result["call"] for result in results] == list(host.HOST_CALLS)
 
 
 def interrupted(*_: object) -> Iterator[Measurement]:
@@ -326,10 +318,10 @@ def test_an_answer_no_longer_right_is_a_regression() -> None:
 
 def test_host_overheads_are_compared(tmp_path: Path) -> None:
     def at(ns: float) -> Document:
-        result = {"call": "plan.run(x)", "median_ns": ns, "p99_ns": ns, "noise_ns": 10, "calls": 9}
-        return document("host", [result])
+        result = {"call": "plan.run(x)", "median_ns": ns, "p99_ns": ns, "calls": 9}
+        return document(HOST_SUITE, [result])
 
-    assert compared(tmp_path, at(1000), at(1040))[0] == 0
+    assert compared(tmp_path, at(1000), at(1020))[0] == 0
     assert compared(tmp_path, at(1000), at(1100))[0] == 1
 
 
@@ -393,13 +385,13 @@ def all_documents() -> dict[str, Document]:
     cells = [Case(rows, width) for rows in (1, 4) for width in (16384, 65536)]
     grid = run_small(*cells, contenders=[ours(), TorchTopK(), Careless()])
     calls = [
-        {"call": name, "median_ns": 900.0 + i, "p99_ns": 2000.0, "noise_ns": 5, "calls": 100}
-        for i, name in enumerate(host.HOST_CALLS)
+        {"call": name, "median_ns": 900, "p99_ns": 2000, "calls": 100}
+        for name in ("plan.run(scores, indices)", "torch.Tensor.add_")
     ]
     launch = {"case": "1 x 64K", "us": {"read": 1.2, "filter": 0.8, "select": 1.5}}
     return {
         "grid": document("grid", grid.results),
-        "host": document("host", calls),
+        HOST_SUITE: document(HOST_SUITE, calls),
         "phases": document("phases", [launch]),
     }
 
