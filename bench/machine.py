@@ -42,7 +42,9 @@ def machine(device: str) -> dict[str, Any]:
 
 
 def commit() -> str:
-    """Of the checkout, with "+" where it has changes; "unknown" outside one."""
+    """Of the checkout, with "+" where it has changes; of a copy without git, $BENCH_COMMIT."""
+    if given := os.environ.get("BENCH_COMMIT"):
+        return given
     revision = _output("git", "-C", str(_ROOT), "rev-parse", "--short=12", "HEAD")
     changed = _output("git", "-C", str(_ROOT), "status", "--porcelain", "--untracked-files=no")
     return f"{revision}{'+' if changed else ''}" if revision else "unknown"
