@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
@@ -39,7 +38,8 @@ def main() -> None:
     python -m bench.host_overhead --help       what a call costs the CPU
 
     A run times every contender it can import (ours, torch.topk, other libraries), checks each
-    answer in the same run, and keeps what it has if it is interrupted.
+    answer in the same run, and keeps what it has if it is interrupted. Where git cannot
+    tell the commit, $BENCH_COMMIT does.
     """
 
 
@@ -53,13 +53,7 @@ _SUITE_HELP = "\n".join(f"{suite.name:<9}{suite.about}" for suite in SUITES.valu
     type=click.Path(path_type=Path, dir_okay=False),
     help="Where the JSON goes.  [default: bench/results/SUITE.json]",
 )
-@click.option(
-    "--commit",
-    "revision",
-    envvar="BENCH_COMMIT",
-    help="Recorded as the commit, where git cannot tell (also: $BENCH_COMMIT).",
-)
-def run(name: str, output: Path | None, revision: str | None) -> None:
+def run(name: str, output: Path | None) -> None:
     suite = SUITES[name]
     if suite.device == "cuda" and not torch.cuda.is_available():
         raise click.ClickException(f"suite {name} needs a GPU, and torch sees none")
@@ -69,8 +63,8 @@ def run(name: str, output: Path | None, revision: str | None) -> None:
         click.echo(f"without {contender}: {reason}", err=True)
     document = Document(
         suite=name,
-        command=" ".join(["python -m bench", *sys.argv[1:]]),
-        commit=revision or commit(),
+        command=f"python -m bench run {name}",
+        commit=commit(),
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         machine=machine(suite.device),
         absent=absent,

@@ -169,7 +169,7 @@ def host(documents: dict[str, Document]) -> Figure | None:
 
 
 def phases(documents: dict[str, Document]) -> Figure | None:
-    """The time of each phase inside a launch."""
+    """The time of each phase inside a launch: results of {"case": NAME, "us": {PHASE: TIME}}."""
     document = documents.get("phases")
     if document is None or not document.results:
         return None

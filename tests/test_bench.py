@@ -258,7 +258,8 @@ def test_an_interrupted_run_keeps_what_it_has(
 ) -> None:
     monkeypatch.setattr("bench.__main__.measure", interrupted)
     path = tmp_path / "new" / "cpu.json"
-    run = CliRunner().invoke(main, ["run", "cpu", "--output", str(path), "--commit", "abc"])
+    monkeypatch.setenv("BENCH_COMMIT", "abc")
+    run = CliRunner().invoke(main, ["run", "cpu", "--output", str(path)])
     assert run.exit_code == 1
     kept = load(path)
     assert not kept.complete
