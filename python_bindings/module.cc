@@ -4,6 +4,7 @@
 #include <tvm/ffi/function.h>
 #include <tvm/ffi/reflection/registry.h>
 
+#include "bfloat16.h"
 #include "cpu/topk_cpu.h"
 #include "cuda/launch.h"
 #include "device_info.h"
@@ -39,6 +40,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   TopKPlanObj::reflect();
   PlanSetObj::reflect();
   ffi::reflection::GlobalDef()
+      .def("tl_topk.as_bfloat16", as_bfloat16, "The same memory, its uint16 taken for bfloat16.")
       .def("tl_topk.build_info", build_info, "How this library was built.")
       .def("tl_topk.device_count", device_count, "CUDA devices; 0 without a driver.")
       .def("tl_topk.device_info", device_info, "What one CUDA device offers.")
@@ -49,6 +51,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
 
 }  // namespace
 
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(as_bfloat16, as_bfloat16)
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(build_info, build_info)
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(device_count, device_count)
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(device_info, device_info)

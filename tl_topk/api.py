@@ -55,7 +55,8 @@ def topk(
 
     Args:
         scores: ``(length,)`` or ``(rows, length)``; float32, float16 or bfloat16; a torch tensor
-            (CPU or CUDA) or a NumPy array; unit stride in the last dimension, any row stride.
+            (CPU or CUDA), a NumPy array (ml_dtypes' bfloat16 as well), a CuPy array or, outside of
+            ``jax.jit``, a JAX array; unit stride in the last dimension, any row stride.
         k: how many, at least 0. It may exceed the length: slots past ``min(length, k)`` come last
             and hold index -1 and value -inf (+inf for the smallest).
         lengths: optional int32 or int64 ``(rows,)`` (``(1,)`` for 1-D scores) on the scores'
@@ -66,7 +67,8 @@ def topk(
             (best value first, equal values by ascending index).
         backend: ``"auto"`` or the name of one of :func:`info`'s backends.
         out: optional pair ``(values, indices)`` to fill: the shapes and dtypes of the result. With
-            it a call allocates nothing; pass a :class:`TopK` to get that same object back.
+            it a call allocates nothing; pass a :class:`TopK` to get that same object back. Not for
+            JAX, whose arrays are immutable.
 
     Returns:
         :class:`TopK` of arrays like ``scores``. If ``scores`` requires grad, ``values``

@@ -1,25 +1,32 @@
 """What kind of array is it? Everything the API must know of an array library, NumPy's included.
 
-A library that is not installed is never imported: torch joins in when the first of its tensors is
-seen (``tl_topk.torch_arrays``).
+A library that is not installed is never imported: each joins in when the first of its arrays is
+seen (``tl_topk.torch_arrays``, ``tl_topk.cupy_arrays``, ``tl_topk.jax_arrays``).
 """
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Callable, Hashable
 from functools import partial
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
+
+from tl_topk._ffi import exports
 
 if TYPE_CHECKING:
     from tl_topk.select import Options
 
 __all__ = ["LIBRARIES", "ArrayLibrary", "find_library"]
 
-# Any, because torch must not be imported for its types: np.ndarray or torch.Tensor.
+# Any, because no library may be imported for its types: np.ndarray, torch.Tensor and so on.
 Array: TypeAlias = Any
+
+#: Runs a plan: ``run(scores, indices, values, lengths, row_starts, workspace)``.
+Run: TypeAlias = Callable[..., None]
 
 
 class ArrayLibrary(Protocol):
@@ -45,9 +52,17 @@ class ArrayLibrary(Protocol):
     def workspace(self, scores: Array, size: int) -> Array:
         """``size`` zeroed bytes that no other stream uses, on the scores' device."""
 
+    def launch(
+        self, run: Run, scores: Array, indices: Array, values: Array | None, *others: Array | None
+    ) -> tuple[Array | None, Array]:
+        """Runs a plan on the library's current stream; (values, indices) as the caller gets them.
+
+        ``others`` are lengths, row_starts and workspace.
+        """
+
 
 class NumpyArrays:
-    """NumPy: always on the CPU."""
+    """NumPy: always on the CPU; with ml_dtypes installed, bfloat16 as well."""
 
     def device_key(self, array: Array) -> Hashable:
         return "numpy"
@@ -70,6 +85,23 @@ class NumpyArrays:
     def workspace(self, scores: Array, size: int) -> Array:
         raise NotImplementedError("no plan for CPU arrays needs a workspace")
 
+    def launch(
+        self, run: Run, scores: Array, indices: Array, values: Array | None, *others: Array | None
+    ) -> tuple[Array | None, Array]:
+        scores = as_bfloat16(scores)
+        run(scores, indices, None if values is None else as_bfloat16(values), *others)
+        return values, indices
+
+
+def as_bfloat16(array: np.ndarray[Any, Any]) -> Any:
+    """``array``, in the native library's form if it is of ml_dtypes' bfloat16, which NumPy exports
+    to nobody.
+    """
+    if array.dtype.kind != "V" or array.dtype.name != "bfloat16":
+        return array
+    bits: Any = array.view(np.uint16)
+    return exports.as_bfloat16(bits)
+
 
 class _Unlocked:
     """A read-only array as the buffer protocol's writable one: DLPack exports no other kind.
@@ -84,8 +116,18 @@ class _Unlocked:
         self.__array_interface__ = interface
 
 
+NUMPY = NumpyArrays()
+
 #: The libraries seen so far, by the exact type of their arrays: the hot path's only question.
-LIBRARIES: dict[type, ArrayLibrary] = {np.ndarray: NumpyArrays()}
+LIBRARIES: dict[type, ArrayLibrary] = {np.ndarray: NUMPY}
+
+#: The base class of each library's arrays, and what an array of it is called.
+_KINDS = {
+    "numpy": ("ndarray", "a NumPy array"),
+    "torch": ("Tensor", "a torch tensor"),
+    "cupy": ("ndarray", "a CuPy array"),
+    "jax": ("Array", "a JAX array"),
+}
 
 
 class _NoTensor:
@@ -121,31 +163,35 @@ def find_library(array: object) -> ArrayLibrary | None:
 
     Raises TypeError for anything that is no array.
     """
-    kind = check_kind("scores", array)
-    if kind is np.ndarray:
-        return LIBRARIES[np.ndarray]
-    import torch
+    owner = owner_of("scores", array)
+    if owner == "numpy":
+        return NUMPY
+    if owner == "torch":
+        import torch
 
-    if torch.compiler.is_dynamo_compiling():
-        return None  # adopting torch here would change what the trace has just read
-    adopt_torch()
-    return LIBRARIES.get(type(array))
+        if torch.compiler.is_dynamo_compiling():
+            return None  # adopting torch here would change what the trace has just read
+        adopt_torch()
+        return LIBRARIES.get(type(array))
+    adopted: ModuleType = importlib.import_module(f"tl_topk.{owner}_arrays")
+    return LIBRARIES.setdefault(type(array), adopted.LIBRARY)
 
 
-def check_kind(name: str, array: object) -> type:
-    """np.ndarray or torch.Tensor, whichever ``array`` is; TypeError for anything else."""
-    if isinstance(array, np.ndarray):
-        return np.ndarray
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(array, torch.Tensor):
-        tensor: type = torch.Tensor
-        return tensor
-    raise TypeError(f"{name}: expected a torch tensor or a NumPy array, got {type(array).__name__}")
+def owner_of(name: str, array: object) -> str:
+    """The module whose array ``array`` is; TypeError if it is none of those known."""
+    for module, (kind, _) in _KINDS.items():
+        base = getattr(sys.modules.get(module), kind, None)
+        if base is not None and isinstance(array, base):
+            return module
+    kinds = [called for _, called in _KINDS.values()]
+    raise TypeError(
+        f"{name}: expected {', '.join(kinds[:-1])} or {kinds[-1]}, got {type(array).__name__}"
+    )
 
 
 def check_memory(name: str, array: Array) -> None:
     """Raises unless ``array`` is an array with elements in memory."""
-    if check_kind(name, array) is np.ndarray:
+    if owner_of(name, array) != "torch":
         return
     try:
         array.data_ptr()
@@ -155,17 +201,23 @@ def check_memory(name: str, array: Array) -> None:
 
 def check_output(name: str, array: Array, like: Array) -> None:
     """Raises unless ``array`` is of the library of ``like`` and may be written to."""
-    kind = check_kind("scores", like)
-    if check_kind(name, array) is not kind:
-        raise TypeError(f"{name}: expected a {kind.__name__}, as scores are, got {type(array)}")
-    if kind is np.ndarray and not array.flags.writeable:
+    owner = owner_of("scores", like)
+    if owner_of(name, array) != owner:
+        raise TypeError(
+            f"{name}: expected {_KINDS[owner][1]}, as scores are, got {type(array).__name__}"
+        )
+    if owner == "numpy" and not array.flags.writeable:
         raise ValueError(f"{name}: expected a writable array, got a read-only one")
-    if kind is not np.ndarray and array.requires_grad:
+    if owner == "torch" and array.requires_grad:
         raise ValueError(f"{name}: expected a tensor that requires no grad, got one that does")
+    if owner == "jax":
+        raise TypeError(f"{name}: expected None, as JAX arrays are immutable, got one")
 
 
 def readable(array: Array) -> Array:
     """The same memory in a form that DLPack exports for reading."""
-    if isinstance(array, np.ndarray) and not array.flags.writeable:
-        return np.asarray(_Unlocked(array))
-    return array
+    if not isinstance(array, np.ndarray) or array.flags.writeable:
+        return array
+    if array.dtype.kind == "V":  # whose name would not survive
+        return np.asarray(_Unlocked(array.view(np.uint16))).view(array.dtype)
+    return np.asarray(_Unlocked(array))

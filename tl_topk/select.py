@@ -76,8 +76,7 @@ def select_eagerly(
         workspace = None
         if not plan.is_bare:
             workspace = library.workspace(scores, plan.plan.workspace_bytes)
-        plan.run(scores, indices, values, lengths, row_starts, workspace)
-        return values, indices
+        return library.launch(plan.run, scores, indices, values, lengths, row_starts, workspace)
     except NOT_PASSED as error:
         inputs = _passable(error, library, options, scores, lengths, row_starts)
     return select_eagerly(library, options, *inputs, values, indices)

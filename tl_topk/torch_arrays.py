@@ -12,6 +12,7 @@ import torch
 from tl_topk.plans import ClockCache
 
 if TYPE_CHECKING:
+    from tl_topk.arrays import Run
     from tl_topk.select import Options
 
 __all__ = ["TORCH", "WORKSPACES", "TorchArrays"]
@@ -71,6 +72,17 @@ class TorchArrays:
             return found.memory
         fresh = _Workspace(torch.zeros(size, dtype=torch.uint8, device=scores.device))
         return WORKSPACES.replace(key, fresh).memory
+
+    def launch(
+        self,
+        run: Run,
+        scores: torch.Tensor,
+        indices: torch.Tensor,
+        values: torch.Tensor | None,
+        *others: torch.Tensor | None,
+    ) -> tuple[torch.Tensor | None, torch.Tensor]:
+        run(scores, indices, values, *others)  # TVM FFI asks torch for its current stream
+        return values, indices
 
 
 TORCH = TorchArrays()
