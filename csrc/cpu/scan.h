@@ -39,16 +39,16 @@ struct Candidates {
 
 constexpr int64_t kScanChunk = 4096;  // elements filtered at a time: they stay in the L1 cache
 
-// Room that lets a scan of `length` elements run in linear time: when the list is full, a
-// selection of the k best makes room for k more at least, and for several chunks.
+// Room that lets a scan of `length` elements run in linear time whatever they are: when the list is
+// full, a selection of the k best makes room for k more at least, and for several chunks.
 inline int64_t candidate_capacity(int64_t length, int64_t k) {
   const int64_t wanted = k + std::max(k, 4 * kScanChunk);
   return std::min(length, wanted);
 }
 
-// Appends to `candidates` every element of [begin, end) that is among the row's k best, provided
-// that k elements of the row have a key >= `floor`. `candidates` has the capacity named above for
-// this range; `scratch` holds as many ranks.
+// Fills `candidates` with elements of [begin, end), among them all that are among the row's k best,
+// provided that k elements of the row have a key >= `floor`. `candidates` has the capacity named
+// above for this range; `scratch` holds as many ranks.
 template <class Element>
 void scan(const Row<Element>& row, int64_t begin, int64_t end, int64_t k, uint32_t floor,
           Bound& bound, Candidates& candidates, uint64_t* scratch);

@@ -6,8 +6,9 @@
 namespace tl_topk {
 
 // The k-th largest of `count` distinct ranks, 1 <= k <= count < 2^32. `scratch` holds `count` too
-// and may be `ranks` itself, which is then destroyed. At most 7 passes over the ranks, whatever
-// they are: each divides the span that is still in question by 1024 at least.
+// and may be `ranks` itself, which is then destroyed. Linear whatever the ranks are: a pass divides
+// the span still in question by half their number at least, up to 1024, so that at most 7 passes
+// see 1024 ranks or more.
 uint64_t kth_rank(const uint64_t* ranks, int64_t count, int64_t k, uint64_t* scratch);
 
 // Moves the ranks >= threshold to the front, in the order they had; returns how many they are.

@@ -320,7 +320,7 @@ void callers_at_once() {
 
 int main() {
   std::printf("%s\n", tl_topk::cpu_simd_name());
-  random_problems(1, 700);
+  random_problems(1, 500);
   many_rows();
   wide_rows();
   rows_that_fool_the_sample();
