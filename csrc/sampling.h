@@ -45,16 +45,32 @@ struct SamplePlan {
   uint8_t ceiling_rank;  // of the value that the k-th element almost surely does not exceed
 };
 
-// The sample is what `blocks` blocks of `threads` threads load first, `per_thread` elements each.
-// A wrong guess costs time, never exactness: the kernel counts what passes the floor.
-TL_TOPK_HD SamplePlan plan_sample(uint32_t length, uint32_t k, uint32_t per_thread,
+// The sample is what `blocks` blocks of `threads` threads load first: `loads` vectors of
+// `per_vector` elements each. A wrong guess costs time, never exactness: the kernel counts what
+// passes the floor.
+TL_TOPK_HD SamplePlan plan_sample(uint32_t length, uint32_t k, uint32_t per_vector, uint32_t loads,
                                   uint32_t threads, uint32_t blocks) {
   constexpr float kBestOdds = 1.05f;
   constexpr float kDeviations = 4.0f;
+  constexpr uint32_t kLanesOfWarp = 32;
+  if (length <= k) return {1, 1, 1, 1, false, 1};  // no selection, no sample
+
+  // How the row is dealt out (row.cuh) decides which threads hold what: all of them get a first
+  // vector before any gets a second, and each step takes an equal part of the row.
+  const uint32_t a_load = threads * blocks * per_vector;
+  const uint32_t steps = (length - 1) / (a_load * loads) + 1;
+  const uint32_t held = length / steps;
+  const uint32_t full_loads = held / a_load < loads ? held / a_load : loads;
+  const uint32_t per_thread = (full_loads > 0 ? full_loads : 1) * per_vector;
+  uint32_t groups = kGroups;
+  if (full_loads == 0) {  // only whole warps count, in every block
+    const uint32_t warps = held / (kLanesOfWarp * per_vector * blocks);
+    groups = warps > 0 ? warps * (kGroups * kLanesOfWarp / threads) : 1;
+  }
+
   const float share = static_cast<float>(k) / static_cast<float>(length);
   const float best_size = kBestOdds / share;
   const uint32_t lanes_max = threads / kGroups;
-  if (length <= k) return {1, 1, 1, 1, false, 1};  // no selection, no sample
   uint32_t sampled = per_thread;
   uint32_t lanes = 1;
   if (best_size < static_cast<float>(per_thread)) {
@@ -62,21 +78,17 @@ TL_TOPK_HD SamplePlan plan_sample(uint32_t length, uint32_t k, uint32_t per_thre
   } else {
     while (lanes < lanes_max && static_cast<float>(2 * lanes * per_thread) <= best_size) lanes *= 2;
   }
-  // A row shorter than the blocks can hold leaves the last groups empty.
-  const float capacity = static_cast<float>(per_thread * threads * blocks);
-  const float held = static_cast<float>(length) < capacity ? static_cast<float>(length) : capacity;
-  const float filled = floorf(static_cast<float>(kGroups) * held / capacity);
-  const float groups = filled >= 1.0f ? filled : 1.0f;
   const float odds = 1.0f - chance_of_none(share, static_cast<float>(lanes * sampled));
-  const float expected = groups * odds;
+  const float expected = static_cast<float>(groups) * odds;
   const float margin = kDeviations * quick_sqrt(expected * (1.0f - odds)) + 1.0f;
   const float low = ceilf(expected + margin);
   const float ceiling = floorf(expected - margin);
+  const bool has_floor = low <= static_cast<float>(groups);
   return {static_cast<uint8_t>(sampled),
           static_cast<uint8_t>(lanes),
           static_cast<uint8_t>(groups),
-          static_cast<uint8_t>(low <= groups ? low : groups),
-          low <= groups,
+          static_cast<uint8_t>(has_floor ? low : static_cast<float>(groups)),
+          has_floor,
           static_cast<uint8_t>(ceiling >= 1.0f ? ceiling : 1.0f)};
 }
 

@@ -175,7 +175,8 @@ __device__ __forceinline__ void select_row(const KernelParams& params) {
     state.radix.crossing.bin = kNoBin;
   }
   if (!full && threadIdx.x == kThreads - 1) {
-    state.plan = plan_sample(row.length, out.k, kElements, kThreads, 1u << team.size_log2());
+    state.plan =
+        plan_sample(row.length, out.k, kPerVector, kLoads, kThreads, 1u << team.size_log2());
   }
   team.open();
 

@@ -18,25 +18,26 @@ KernelParams make_params(const TopKArgs& args, const LaunchConfig& config) {
   const Problem& p = args.problem;
   const auto width = static_cast<uint32_t>(p.width);
   const auto k = static_cast<uint32_t>(p.k);
-  const uint32_t per_thread = config.vectors_per_thread * Element<D>::kPerVector;
   uint8_t blocks_log2 = 0;
   while (1 << blocks_log2 < config.blocks_per_row) ++blocks_log2;
-  return {args.scores,
-          args.scores_stride,
-          args.indices,
-          args.indices_stride,
-          args.values,
-          args.values_stride,
-          width,
-          k,
-          static_cast<uint32_t>(config.segment_capacity),
-          static_cast<uint32_t>(config.sort_entries),
-          args.lengths,
-          args.row_starts,
-          plan_sample(width, k, per_thread, kThreads, 1u << blocks_log2),
-          p.order,
-          p.largest,
-          blocks_log2};
+  return {
+      args.scores,
+      args.scores_stride,
+      args.indices,
+      args.indices_stride,
+      args.values,
+      args.values_stride,
+      width,
+      k,
+      static_cast<uint32_t>(config.segment_capacity),
+      static_cast<uint32_t>(config.sort_entries),
+      args.lengths,
+      args.row_starts,
+      plan_sample(width, k, Element<D>::kPerVector,
+                  static_cast<uint32_t>(config.vectors_per_thread), kThreads, 1u << blocks_log2),
+      p.order,
+      p.largest,
+      blocks_log2};
 }
 
 template <Dtype D, int kLoadsLog2>
