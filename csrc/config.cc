@@ -4,8 +4,6 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "sampling.h"
-
 namespace tl_topk {
 namespace {
 
@@ -73,6 +71,11 @@ LaunchConfig choose_launch(const Problem& problem, const DeviceFacts& device) {
          c.threads * c.vectors_per_thread * per_vector < share) {
     c.vectors_per_thread *= 2;
   }
+
+  c.sample =
+      plan_sample(static_cast<uint32_t>(problem.width), static_cast<uint32_t>(problem.k),
+                  static_cast<uint32_t>(per_vector), static_cast<uint32_t>(c.vectors_per_thread),
+                  static_cast<uint32_t>(c.threads), static_cast<uint32_t>(c.blocks_per_row));
 
   c.sort_entries = problem.order == Order::kAny || c.large_k
                        ? 0

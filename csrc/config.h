@@ -6,6 +6,7 @@
 
 #include "device_facts.h"
 #include "problem.h"
+#include "sampling.h"
 
 namespace tl_topk {
 
@@ -34,6 +35,7 @@ struct LaunchConfig {
   int64_t grid_blocks = 0;
   int64_t shared_bytes = 0;     // dynamic shared memory per block
   int64_t workspace_bytes = 0;  // zeroed once; every launch leaves it zeroed
+  SamplePlan sample{};          // of rows as long as the width
   std::string reason;           // one sentence
 };
 

@@ -13,36 +13,31 @@ namespace tl_topk {
 
 static_assert(sizeof(SharedState) <= kFixedSharedBytes, "config.h promises less than is used");
 
-template <Dtype D>
-KernelParams make_params(const TopKArgs& args, const LaunchConfig& config) {
+inline KernelParams make_params(const TopKArgs& args, const LaunchConfig& config) {
   const Problem& p = args.problem;
-  const auto width = static_cast<uint32_t>(p.width);
-  const auto k = static_cast<uint32_t>(p.k);
   uint8_t blocks_log2 = 0;
   while (1 << blocks_log2 < config.blocks_per_row) ++blocks_log2;
-  return {
-      args.scores,
-      args.scores_stride,
-      args.indices,
-      args.indices_stride,
-      args.values,
-      args.values_stride,
-      width,
-      k,
-      static_cast<uint32_t>(config.segment_capacity),
-      static_cast<uint32_t>(config.sort_entries),
-      args.lengths,
-      args.row_starts,
-      plan_sample(width, k, Element<D>::kPerVector,
-                  static_cast<uint32_t>(config.vectors_per_thread), kThreads, 1u << blocks_log2),
-      p.order,
-      p.largest,
-      blocks_log2};
+  return {args.scores,
+          args.scores_stride,
+          args.indices,
+          args.indices_stride,
+          args.values,
+          args.values_stride,
+          static_cast<uint32_t>(p.width),
+          static_cast<uint32_t>(p.k),
+          static_cast<uint32_t>(config.segment_capacity),
+          static_cast<uint32_t>(config.sort_entries),
+          args.lengths,
+          args.row_starts,
+          config.sample,
+          p.order,
+          p.largest,
+          blocks_log2};
 }
 
 template <Dtype D, int kLoadsLog2>
 void launch_select_kernel(const TopKArgs& args, const LaunchConfig& config, cudaStream_t stream) {
-  const KernelParams params = make_params<D>(args, config);
+  const KernelParams params = make_params(args, config);
   const bool one_block = config.scope == Scope::kBlock;
   if (config.entries_per_thread <= kFewEntries) {
     one_block
@@ -61,7 +56,7 @@ void launch_select_kernel(const TopKArgs& args, const LaunchConfig& config, cuda
 template <Dtype D>
 void launch_select(const TopKArgs& args, const LaunchConfig& config, cudaStream_t stream) {
   if (config.large_k) {
-    const KernelParams params = make_params<D>(args, config);
+    const KernelParams params = make_params(args, config);
     config.scope == Scope::kBlock
         ? launch<large_k_kernel<D, Scope::kBlock>>(config, stream, params)
         : launch<large_k_kernel<D, Scope::kCluster>>(config, stream, params);
