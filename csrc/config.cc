@@ -62,6 +62,11 @@ LaunchConfig choose_launch(const Problem& problem, const DeviceFacts& device) {
   c.blocks_per_row = choose_cluster(problem, device);
   c.scope = c.blocks_per_row > 1 ? Scope::kCluster : Scope::kBlock;
   c.grid_blocks = problem.rows * c.blocks_per_row;
+  constexpr int64_t kMostBlocks = 0x7fffffff;  // that a launch may have
+  if (c.grid_blocks > kMostBlocks) {
+    throw std::invalid_argument("rows: expected at most " + std::to_string(kMostBlocks) +
+                                " on a GPU, got " + std::to_string(problem.rows));
+  }
 
   const int64_t share = (problem.width + c.blocks_per_row - 1) / c.blocks_per_row;
   const int64_t per_vector = 16 / element_size(problem.dtype);

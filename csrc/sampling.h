@@ -4,8 +4,8 @@
 // elements drawn from a row of which a share p is wanted holds a wanted one with probability
 // P = 1 - (1 - p)^g, so the number of such groups among m is binomial. The floor is the group
 // maximum whose rank lies `kDeviations` standard deviations beyond the expectation: almost surely
-// below the k-th element, and as near to it as m groups can tell. Group maxima tell most about the
-// threshold when g * p is near 1, which decides the group size.
+// below the k-th element. Group maxima tell most about the threshold when g * p is near 1; of the
+// sizes that can be had, the one is taken whose floor admits the least.
 //
 // A wrong guess costs time, never exactness: the kernel counts what passes the floor.
 #pragma once
@@ -19,13 +19,13 @@ namespace tl_topk {
 
 constexpr uint32_t kGroups = 128;
 
-// (1 - share)^size. On the GPU one thread computes it while the row is on its way: a few units in
-// the last place do not matter, the latency does.
-TL_TOPK_HD float chance_of_none(float share, float size) {
+// x^y for x in (0, 1], and the square root. On the GPU one thread computes a plan while the row is
+// on its way: a few units in the last place do not matter, the latency does.
+TL_TOPK_HD float quick_power(float x, float y) {
 #ifdef __CUDA_ARCH__
-  return exp2f(size * __log2f(1.0f - share));
+  return exp2f(y * __log2f(x));
 #else
-  return std::exp2(size * std::log2(1.0f - share));
+  return std::exp2(y * std::log2(x));
 #endif
 }
 TL_TOPK_HD float quick_sqrt(float x) {
@@ -50,7 +50,6 @@ struct SamplePlan {
 // passes the floor.
 TL_TOPK_HD SamplePlan plan_sample(uint32_t length, uint32_t k, uint32_t per_vector, uint32_t loads,
                                   uint32_t threads, uint32_t blocks) {
-  constexpr float kBestOdds = 1.05f;
   constexpr float kDeviations = 4.0f;
   constexpr uint32_t kLanesOfWarp = 32;
   if (length <= k) return {1, 1, 1, 1, false, 1};  // no selection, no sample
@@ -69,27 +68,43 @@ TL_TOPK_HD SamplePlan plan_sample(uint32_t length, uint32_t k, uint32_t per_vect
   }
 
   const float share = static_cast<float>(k) / static_cast<float>(length);
-  const float best_size = kBestOdds / share;
   const uint32_t lanes_max = threads / kGroups;
-  uint32_t sampled = per_thread;
+  SamplePlan best{1, 1, static_cast<uint8_t>(groups), static_cast<uint8_t>(groups), false, 1};
+  float least = 1.0f;
+  uint32_t sampled = 1;
   uint32_t lanes = 1;
-  if (best_size < static_cast<float>(per_thread)) {
-    sampled = best_size < 2.0f ? 1 : static_cast<uint32_t>(best_size);
-  } else {
-    while (lanes < lanes_max && static_cast<float>(2 * lanes * per_thread) <= best_size) lanes *= 2;
+  while (true) {
+    const auto size = static_cast<float>(sampled * lanes);
+    const auto m = static_cast<float>(groups);
+    const float odds = 1.0f - quick_power(1.0f - share, size);
+    const float expected = m * odds;
+    const float margin = kDeviations * quick_sqrt(expected * (1.0f - odds)) + 1.0f;
+    const float low = ceilf(expected + margin);
+    if (low > m) break;  // as for any larger size
+    // What lies above that group maximum; the lowest of all stands for half a rank beyond it.
+    const float beyond = low < m ? 1.0f - low / m : 0.5f / m;
+    const float admitted = 1.0f - quick_power(beyond, 1.0f / size);
+    // Past the best size they only get worse; of sizes about as good the larger has the better
+    // ceiling.
+    constexpr float kAboutAsGood = 1.03f;
+    if (admitted > kAboutAsGood * least) break;
+    least = admitted < least ? admitted : least;
+    const float ceiling = floorf(expected - margin);
+    best = {static_cast<uint8_t>(sampled),
+            static_cast<uint8_t>(lanes),
+            static_cast<uint8_t>(groups),
+            static_cast<uint8_t>(low),
+            true,
+            static_cast<uint8_t>(ceiling >= 1.0f ? ceiling : 1.0f)};
+    if (sampled < per_thread) {
+      sampled = 2 * sampled < per_thread ? 2 * sampled : per_thread;
+    } else if (lanes < lanes_max) {
+      lanes *= 2;
+    } else {
+      break;
+    }
   }
-  const float odds = 1.0f - chance_of_none(share, static_cast<float>(lanes * sampled));
-  const float expected = static_cast<float>(groups) * odds;
-  const float margin = kDeviations * quick_sqrt(expected * (1.0f - odds)) + 1.0f;
-  const float low = ceilf(expected + margin);
-  const float ceiling = floorf(expected - margin);
-  const bool has_floor = low <= static_cast<float>(groups);
-  return {static_cast<uint8_t>(sampled),
-          static_cast<uint8_t>(lanes),
-          static_cast<uint8_t>(groups),
-          static_cast<uint8_t>(has_floor ? low : static_cast<float>(groups)),
-          has_floor,
-          static_cast<uint8_t>(ceiling >= 1.0f ? ceiling : 1.0f)};
+  return best;
 }
 
 }  // namespace tl_topk

@@ -76,8 +76,9 @@ __device__ __forceinline__ Anchors find_anchors(const float (&x)[kElements], con
   // The best candidate that is low enough, else the lowest there is: it cannot be far above. The
   // ceiling likewise.
   uint32_t low = 0;
-  uint32_t lowest = 0xffffffffu;
-  uint32_t ceiling = 0xffffffffu;
+  constexpr uint32_t kNone = 0xffffffffu;
+  uint32_t lowest = kNone;
+  uint32_t ceiling = kNone;
   uint32_t highest = 0;
 #pragma unroll
   for (uint32_t c = 0; c < 2; ++c) {
@@ -88,7 +89,9 @@ __device__ __forceinline__ Anchors find_anchors(const float (&x)[kElements], con
     if (rank >= plan.low_rank) low = max(low, candidate[c]);
     if (rank <= plan.ceiling_rank) ceiling = min(ceiling, candidate[c]);
   }
-  low = max(__reduce_max_sync(kAllLanes, low), __reduce_min_sync(kAllLanes, lowest));
+  lowest = __reduce_min_sync(kAllLanes, lowest);
+  if (lowest == kNone) lowest = 0;  // no candidate among the groups with anything in them
+  low = max(__reduce_max_sync(kAllLanes, low), lowest);
   ceiling = min(__reduce_min_sync(kAllLanes, ceiling), __reduce_max_sync(kAllLanes, highest));
   return {plan.has_floor ? anchor_of_key(low) : -INFINITY, anchor_of_key(low),
           anchor_of_key(ceiling)};

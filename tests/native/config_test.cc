@@ -78,14 +78,24 @@ void rows_get_clusters_while_they_fit() {
   CHECK(blocks(4096, 65536) == 1);
 }
 
-void a_device_without_multiprocessors_is_refused() {
-  bool refused = false;
+bool refuses(const Problem& p, const DeviceFacts& device) {
   try {
-    choose_launch(Problem{}, DeviceFacts{});
+    choose_launch(p, device);
   } catch (const std::invalid_argument&) {
-    refused = true;
+    return true;
   }
-  CHECK(refused);
+  return false;
+}
+
+void what_cannot_be_launched_is_refused() {
+  Problem p;
+  p.rows = int64_t{1} << 31;
+  p.width = 1;
+  p.k = 1;
+  CHECK(refuses(p, kH200));
+  p.rows = (int64_t{1} << 31) - 1;
+  CHECK(!refuses(p, kH200));
+  CHECK(refuses(p, DeviceFacts{}));
 }
 
 }  // namespace
@@ -93,6 +103,6 @@ void a_device_without_multiprocessors_is_refused() {
 int main() {
   every_problem_fits_every_device();
   rows_get_clusters_while_they_fit();
-  a_device_without_multiprocessors_is_refused();
+  what_cannot_be_launched_is_refused();
   return check::status();
 }

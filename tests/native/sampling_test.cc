@@ -99,9 +99,10 @@ void floor_admits_what_is_wanted(uint32_t blocks, uint32_t loads, uint32_t lengt
   }
   CHECK(misled <= 1);
   admitted /= kTrials * blocks;
-  if (plan.has_floor) CHECK(admitted < 2.5 * k);
-  // Without a floor every element is delivered: the leader must be able to hold them all.
-  if (!plan.has_floor) CHECK(length <= kThreads * tl_topk::kFewEntries);
+  // Little more than what is wanted, or else so few that the leader holds them all. Without a floor
+  // every element is delivered.
+  const double held = 0.9 * kThreads * tl_topk::kFewEntries;
+  CHECK((plan.has_floor ? admitted : length) < std::max(2.5 * k, held));
 }
 
 void nothing_to_select_needs_no_sample() {
@@ -118,7 +119,8 @@ int main() {
   floor_admits_what_is_wanted(8, 1, 16384, 2048);
   floor_admits_what_is_wanted(16, 2, 65536, 2048);
   floor_admits_what_is_wanted(16, 4, 131072, 2048);
-  for (const uint32_t length : {5000u, 16384u, 40000u, 65536u, 70001u, 98304u, 120000u, 140000u}) {
+  for (const uint32_t length :
+       {5000u, 6145u, 8192u, 12288u, 16384u, 40000u, 65536u, 70001u, 98304u, 120000u, 140000u}) {
     floor_admits_what_is_wanted(16, 4, length, 2048);
     floor_admits_what_is_wanted(16, 4, length, 512);
     floor_admits_what_is_wanted(2, 4, length, 2048);
