@@ -21,10 +21,12 @@ LaunchConfig config_for(const TopKArgs& args) {
   return choose_launch(args.problem, tl_topk::query_device(device));
 }
 
-// A stream of our own: legacy stream 0 cannot be captured.
+// A stream of our own to capture on: the default one cannot be.
 class Stream {
  public:
-  Stream() { check_cuda(cudaStreamCreate(&stream_), "cudaStreamCreate"); }
+  Stream() {
+    check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+  }
   ~Stream() { (void)cudaStreamDestroy(stream_); }
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
@@ -39,9 +41,10 @@ class CapturedLaunch {
  public:
   CapturedLaunch(const TopKArgs& args, cudaStream_t stream) {
     const LaunchConfig config = config_for(args);
-    check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "begin capture");
-    topk_cuda(args, config, nullptr, stream);
-    check_cuda(cudaStreamEndCapture(stream, &graph_), "end capture");
+    const Stream side;
+    check_cuda(cudaStreamBeginCapture(side, cudaStreamCaptureModeThreadLocal), "begin capture");
+    topk_cuda(args, config, nullptr, side);
+    check_cuda(cudaStreamEndCapture(side, &graph_), "end capture");
     size_t nodes = 1;
     cudaGraphNode_t node{};
     check_cuda(cudaGraphGetNodes(graph_, &node, &nodes), "cudaGraphGetNodes");
@@ -86,17 +89,15 @@ void time_calls(const Call& call, int64_t* times_ns, int64_t calls) {
 
 }  // namespace
 
-void time_bare_launch(const TopKArgs& args, int64_t* times_ns, int64_t calls) {
-  const Stream stream;
-  const CapturedLaunch bare(args, stream);
+void time_bare_launch(const TopKArgs& args, void* stream, int64_t* times_ns, int64_t calls) {
+  const CapturedLaunch bare(args, static_cast<cudaStream_t>(stream));
   check_cuda(bare(), "cudaLaunchKernelEx");  // the first one may load the kernel
   check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   time_calls([&] { (void)bare(); }, times_ns, calls);
   check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
 }
 
-void time_library_launch(const TopKArgs& args, int64_t* times_ns, int64_t calls) {
-  const Stream stream;
+void time_library_launch(const TopKArgs& args, void* stream, int64_t* times_ns, int64_t calls) {
   const LaunchConfig config = config_for(args);
   topk_cuda(args, config, nullptr, stream);
   check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");

@@ -13,10 +13,12 @@ namespace tl_topk_bench {
 
 // cudaLaunchKernelEx alone. The kernel, its configuration and its parameters are those of the
 // library's launch for `args`, which is captured in a graph and read back from it.
-void time_bare_launch(const tl_topk::TopKArgs& args, int64_t* times_ns, int64_t calls);
+void time_bare_launch(const tl_topk::TopKArgs& args, void* stream, int64_t* times_ns,
+                      int64_t calls);
 
 // The library's C++ launch: parameters and configuration are made anew at each call.
-void time_library_launch(const tl_topk::TopKArgs& args, int64_t* times_ns, int64_t calls);
+void time_library_launch(const tl_topk::TopKArgs& args, void* stream, int64_t* times_ns,
+                         int64_t calls);
 
 // Nothing at all: what the clock costs.
 void time_nothing(int64_t* times_ns, int64_t calls);

@@ -10,8 +10,8 @@ namespace {
 
 }  // namespace
 
-void time_bare_launch(const tl_topk::TopKArgs&, int64_t*, int64_t) { no_cuda(); }
-void time_library_launch(const tl_topk::TopKArgs&, int64_t*, int64_t) { no_cuda(); }
+void time_bare_launch(const tl_topk::TopKArgs&, void*, int64_t*, int64_t) { no_cuda(); }
+void time_library_launch(const tl_topk::TopKArgs&, void*, int64_t*, int64_t) { no_cuda(); }
 void time_nothing(int64_t*, int64_t) { no_cuda(); }
 void launch(const tl_topk::TopKArgs&, void*) { no_cuda(); }
 

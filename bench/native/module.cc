@@ -1,6 +1,7 @@
 // What bench/host_overhead.py measures with, as TVM FFI functions in a library of their own: the
 // product carries no code for benchmarks.
 #include <tvm/ffi/container/tensor.h>
+#include <tvm/ffi/extra/c_env_api.h>
 #include <tvm/ffi/function.h>
 #include <tvm/ffi/optional.h>
 
@@ -38,15 +39,19 @@ tl_topk::TopKArgs make_args(const DLTensor& scores, const DLTensor& indices,
                    indices.shape[indices.ndim - 1], values.has_value() ? (*values)->data : nullptr);
 }
 
+void* current_stream(const DLTensor& tensor) {
+  return TVMFFIEnvGetStream(tensor.device.device_type, tensor.device.device_id);
+}
+
 // `times` is an int64 vector on the CPU, filled with nanoseconds.
 void bare_launch(DLTensor* scores, DLTensor* indices, OptionalTensor values, DLTensor* times) {
-  time_bare_launch(make_args(*scores, *indices, values), static_cast<int64_t*>(times->data),
-                   times->shape[0]);
+  time_bare_launch(make_args(*scores, *indices, values), current_stream(*scores),
+                   static_cast<int64_t*>(times->data), times->shape[0]);
 }
 
 void library_launch(DLTensor* scores, DLTensor* indices, OptionalTensor values, DLTensor* times) {
-  time_library_launch(make_args(*scores, *indices, values), static_cast<int64_t*>(times->data),
-                      times->shape[0]);
+  time_library_launch(make_args(*scores, *indices, values), current_stream(*scores),
+                      static_cast<int64_t*>(times->data), times->shape[0]);
 }
 
 void nothing(DLTensor* times) { time_nothing(static_cast<int64_t*>(times->data), times->shape[0]); }
