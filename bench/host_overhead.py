@@ -44,7 +44,9 @@ _PLAN_OVER_LAUNCH_AND_NOOP = 300
 _FUNCTION_OVER_PLAN = 800
 
 BARE = "cudaLaunchKernelEx, bare, from C++"
+DRIVER = "cuLaunchKernelEx, bare, from C++"
 LIBRARY = "the library's launch, from C++"
+BEHIND_FFI = "the bare launch behind TVM FFI, 2 tensors"
 NOOP_2, NOOP_3, NOOP_4 = (f"TVM FFI no-op, {count} tensors" for count in (2, 3, 4))
 PLAN, PLAN_VALUES, PLAN_LENGTHS = (
     f"plan.run({arguments})"
@@ -130,8 +132,28 @@ def native_ways(native: Any, problem: Problem) -> dict[str, Series]:
         return {}
     arguments = problem.scores[0], problem.indices[0], None
     return {
-        BARE: native_series(lambda times: native.bare_launch(*arguments, times)),
-        LIBRARY: native_series(lambda times: native.library_launch(*arguments, times)),
+        BARE: native_series(lambda times: native.time_bare(*arguments, times)),
+        DRIVER: native_series(lambda times: native.time_driver(*arguments, times)),
+        LIBRARY: native_series(lambda times: native.time_library(*arguments, times)),
+    }
+
+
+def keeping_the_gil(native: Any, name: str) -> Any:
+    function = native.get_function(name)  # an object of its own
+    function.release_gil = False
+    return function
+
+
+def launches_behind_ffi(native: Any, problem: Problem) -> dict[str, Callable[[], object]]:
+    """A launch and nothing else, called from Python: what no plan can undercut."""
+    scores, indices = problem.scores, problem.indices
+    if scores.device.type == "cpu":
+        return {}
+    native.prepare(scores[0], indices[0])
+    launch, launch_gil = native.launch_prepared, keeping_the_gil(native, "launch_prepared")
+    return {
+        BEHIND_FFI: lambda: launch(scores, indices),
+        f"{BEHIND_FFI}, the GIL kept": lambda: launch_gil(scores, indices),
     }
 
 
@@ -145,14 +167,13 @@ def python_ways(native: Any, problem: Problem) -> dict[str, Callable[[], object]
     k, out = problem.k, tl_topk.TopK(values, indices)
     plan, plan_values = problem.plan(values=False), problem.plan(values=True)
     noop = native.noop
-    noop_gil = native.get_function("noop")  # an object of its own
-    noop_gil.release_gil = False
+    noop_gil = keeping_the_gil(native, "noop")
     operator = custom_op(plan_values)
     tl_topk.topk_indices(scores, k)  # registers nothing, but imports what the operator needs
     from tl_topk import torch_op  # noqa: F401 - registers torch.ops.tl_topk
 
     indices64 = torch.empty_like(indices, dtype=torch.int64)
-    return {
+    return launches_behind_ffi(native, problem) | {
         NOOP_2: lambda: noop(scores, indices, None, None),
         NOOP_3: lambda: noop(scores, indices, values, None),
         NOOP_4: lambda: noop(scores, indices, values, lengths),

@@ -1,8 +1,10 @@
 #include "bare_launch.h"
 
+#include <cuda.h>
 #include <cuda_runtime.h>
 
 #include <chrono>
+#include <memory>
 
 #include "config.h"
 #include "cuda/launch.h"
@@ -69,12 +71,56 @@ class CapturedLaunch {
     return cudaLaunchKernelExC(&launch_, params_.func, params_.kernelParams);
   }
 
+  const cudaLaunchConfig_t& config() const { return launch_; }
+  const cudaKernelNodeParams& params() const { return params_; }
+
  private:
   cudaGraph_t graph_ = nullptr;
   cudaKernelNodeParams params_{};
   cudaLaunchAttribute cluster_{};
   cudaLaunchConfig_t launch_{};
 };
+
+// The same as the driver takes it.
+class DriverLaunch {
+ public:
+  explicit DriverLaunch(const CapturedLaunch& captured) : captured_(captured) {
+    cudaDriverEntryPointQueryResult found{};
+    check_cuda(cudaGetDriverEntryPointByVersion("cuLaunchKernelEx",
+                                                reinterpret_cast<void**>(&launch_kernel_), 12000,
+                                                cudaEnableDefault, &found),
+               "cudaGetDriverEntryPointByVersion");
+    cudaFunction_t function{};
+    check_cuda(cudaGetFuncBySymbol(&function, captured.params().func), "cudaGetFuncBySymbol");
+    function_ = function;
+    const cudaLaunchConfig_t& config = captured.config();
+    config_.gridDimX = config.gridDim.x;
+    config_.blockDimX = config.blockDim.x;
+    config_.gridDimY = config_.gridDimZ = config_.blockDimY = config_.blockDimZ = 1;
+    config_.sharedMemBytes = static_cast<unsigned>(config.dynamicSmemBytes);
+    config_.hStream = config.stream;
+    cluster_.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+    cluster_.value.clusterDim.x = config.numAttrs > 0 ? config.attrs[0].val.clusterDim.x : 1;
+    cluster_.value.clusterDim.y = cluster_.value.clusterDim.z = 1;
+    config_.attrs = &cluster_;
+    config_.numAttrs = config.numAttrs;
+  }
+  DriverLaunch(const DriverLaunch&) = delete;
+  DriverLaunch& operator=(const DriverLaunch&) = delete;
+
+  CUresult operator()() const {
+    return launch_kernel_(&config_, function_, captured_.params().kernelParams, nullptr);
+  }
+
+ private:
+  const CapturedLaunch& captured_;
+  CUresult (*launch_kernel_)(const CUlaunchConfig*, CUfunction, void**, void**) = nullptr;
+  CUfunction function_ = nullptr;
+  CUlaunchAttribute cluster_{};
+  CUlaunchConfig config_{};
+};
+
+std::unique_ptr<const CapturedLaunch> prepared;
 
 template <typename Call>
 void time_calls(const Call& call, int64_t* times_ns, int64_t calls) {
@@ -96,6 +142,21 @@ void time_bare_launch(const TopKArgs& args, void* stream, int64_t* times_ns, int
   time_calls([&] { (void)bare(); }, times_ns, calls);
   check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
 }
+
+void time_driver_launch(const TopKArgs& args, void* stream, int64_t* times_ns, int64_t calls) {
+  const CapturedLaunch captured(args, static_cast<cudaStream_t>(stream));
+  const DriverLaunch bare(captured);
+  if (bare() != CUDA_SUCCESS) throw std::runtime_error("cuLaunchKernelEx failed");
+  check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  time_calls([&] { (void)bare(); }, times_ns, calls);
+  check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+}
+
+void prepare_bare_launch(const TopKArgs& args, void* stream) {
+  prepared = std::make_unique<const CapturedLaunch>(args, static_cast<cudaStream_t>(stream));
+}
+
+void bare_launch() { check_cuda((*prepared)(), "cudaLaunchKernelEx"); }
 
 void time_library_launch(const TopKArgs& args, void* stream, int64_t* times_ns, int64_t calls) {
   const LaunchConfig config = config_for(args);

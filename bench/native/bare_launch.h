@@ -16,6 +16,10 @@ namespace tl_topk_bench {
 void time_bare_launch(const tl_topk::TopKArgs& args, void* stream, int64_t* times_ns,
                       int64_t calls);
 
+// The same by the driver's cuLaunchKernelEx, without the runtime in between.
+void time_driver_launch(const tl_topk::TopKArgs& args, void* stream, int64_t* times_ns,
+                        int64_t calls);
+
 // The library's C++ launch: parameters and configuration are made anew at each call.
 void time_library_launch(const tl_topk::TopKArgs& args, void* stream, int64_t* times_ns,
                          int64_t calls);
@@ -23,7 +27,11 @@ void time_library_launch(const tl_topk::TopKArgs& args, void* stream, int64_t* t
 // Nothing at all: what the clock costs.
 void time_nothing(int64_t* times_ns, int64_t calls);
 
-// One launch on `stream`; for callers that bring raw pointers.
+// The bare launch of the problem prepared last, for a caller that does nothing else.
+void prepare_bare_launch(const tl_topk::TopKArgs& args, void* stream);
+void bare_launch();
+
+// One launch of the library's on `stream`; for callers that bring raw pointers.
 void launch(const tl_topk::TopKArgs& args, void* stream);
 
 }  // namespace tl_topk_bench

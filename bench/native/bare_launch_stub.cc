@@ -11,8 +11,11 @@ namespace {
 }  // namespace
 
 void time_bare_launch(const tl_topk::TopKArgs&, void*, int64_t*, int64_t) { no_cuda(); }
+void time_driver_launch(const tl_topk::TopKArgs&, void*, int64_t*, int64_t) { no_cuda(); }
 void time_library_launch(const tl_topk::TopKArgs&, void*, int64_t*, int64_t) { no_cuda(); }
 void time_nothing(int64_t*, int64_t) { no_cuda(); }
+void prepare_bare_launch(const tl_topk::TopKArgs&, void*) { no_cuda(); }
+void bare_launch() { no_cuda(); }
 void launch(const tl_topk::TopKArgs&, void*) { no_cuda(); }
 
 }  // namespace tl_topk_bench

@@ -5,6 +5,8 @@
 #include <tvm/ffi/function.h>
 #include <tvm/ffi/optional.h>
 
+#include <optional>
+
 #include "bare_launch.h"
 
 namespace tl_topk_bench {
@@ -43,13 +45,25 @@ void* current_stream(const DLTensor& tensor) {
   return TVMFFIEnvGetStream(tensor.device.device_type, tensor.device.device_id);
 }
 
+void prepare(DLTensor* scores, DLTensor* indices) {
+  prepare_bare_launch(make_args(*scores, *indices, std::nullopt), current_stream(*scores));
+}
+
+// What was prepared, launched; the tensors only travel.
+void launch_prepared(DLTensor*, DLTensor*) { bare_launch(); }
+
 // `times` is an int64 vector on the CPU, filled with nanoseconds.
-void bare_launch(DLTensor* scores, DLTensor* indices, OptionalTensor values, DLTensor* times) {
+void time_bare(DLTensor* scores, DLTensor* indices, OptionalTensor values, DLTensor* times) {
   time_bare_launch(make_args(*scores, *indices, values), current_stream(*scores),
                    static_cast<int64_t*>(times->data), times->shape[0]);
 }
 
-void library_launch(DLTensor* scores, DLTensor* indices, OptionalTensor values, DLTensor* times) {
+void time_driver(DLTensor* scores, DLTensor* indices, OptionalTensor values, DLTensor* times) {
+  time_driver_launch(make_args(*scores, *indices, values), current_stream(*scores),
+                     static_cast<int64_t*>(times->data), times->shape[0]);
+}
+
+void time_library(DLTensor* scores, DLTensor* indices, OptionalTensor values, DLTensor* times) {
   time_library_launch(make_args(*scores, *indices, values), current_stream(*scores),
                       static_cast<int64_t*>(times->data), times->shape[0]);
 }
@@ -67,8 +81,11 @@ int64_t launch_address() { return reinterpret_cast<int64_t>(&launch_pointers); }
 }  // namespace
 
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(noop, noop)
-TVM_FFI_DLL_EXPORT_TYPED_FUNC(bare_launch, bare_launch)
-TVM_FFI_DLL_EXPORT_TYPED_FUNC(library_launch, library_launch)
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(prepare, prepare)
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(launch_prepared, launch_prepared)
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(time_bare, time_bare)
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(time_driver, time_driver)
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(time_library, time_library)
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(nothing, nothing)
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(launch_address, launch_address)
 
