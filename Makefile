@@ -15,7 +15,7 @@ export TL_TOPK_CUDA_ARCHS
 NATIVE := $(shell find csrc python_bindings tests/native tests/ffi_cpp -type f \
   \( -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' \) 2>/dev/null)
 
-.PHONY: demo test lint bench report clean
+.PHONY: demo test lint bench report clean FORCE
 
 demo: .venv/package
 	$(BIN)/tl-topk demo
@@ -38,19 +38,30 @@ report: .venv/package
 clean:
 	rm -rf .venv build
 
-# The package, editable: changed Python needs no reinstall, changed C++ recompiles what changed.
-.venv/package: .venv/tools CMakeLists.txt $(filter csrc/% python_bindings/%,$(NATIVE))
-	$(BIN)/pip install --quiet --no-build-isolation -e '.[test,lint,bench]'
+# The package, editable: changed Python needs no reinstall, changed C++ recompiles what changed. Its
+# build folder is its own, for `pip install .` leaves paths in the other that are gone afterwards.
+.venv/package: .venv/tools .venv/settings CMakeLists.txt \
+  $(filter csrc/% python_bindings/%,$(NATIVE))
+	@echo 'Building tl_topk, which takes a minute or two.'
+	$(BIN)/pip install --quiet --no-build-isolation -C build-dir=build/editable \
+	  -e '.[test,lint,bench]'
 	@$(BIN)/python -c 'from tl_topk import _ffi; archs = _ffi.build_info()["architectures"]; \
 	  print("tl_topk is built", f"with CUDA for {archs}" if archs else \
 	  "without CUDA, for the CPU only: no nvcc was found, or TL_TOPK_CUDA=OFF")'
 	touch $@
+
+# Changes when the settings do, or when nvcc appears.
+SETTINGS := $(TL_TOPK_CUDA) $(TL_TOPK_CUDA_ARCHS) $(shell command -v nvcc)
+.venv/settings: .venv/tools FORCE
+	@echo '$(SETTINGS)' | cmp -s - $@ || echo '$(SETTINGS)' > $@
+FORCE:
 
 .venv/tools: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
 	  { echo 'tl_topk needs Python 3.10 or newer: make PYTHON=python3.12 ...'; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
 	  { echo '$(PYTHON) cannot make virtual environments: apt install python3-venv'; exit 1; }
+	@echo 'Making .venv: torch and the build tools.'
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet torch==2.13.0 \
 	  scikit-build-core apache-tvm-ffi==0.1.12 cmake ninja  # as [build-system] in pyproject.toml

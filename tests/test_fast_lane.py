@@ -156,7 +156,10 @@ class TestFastLane:
             (lambda out: TopK(out.values[:2], out.indices), r"out values: expected shape \(3, 5\)"),
             (lambda out: TopK(out.values, out.indices.long()), "out indices: expected int32"),
             (lambda out: TopK(out.values.double(), out.indices), "out values: expected float32"),
-            (lambda out: TopK(out.values.numpy(), out.indices), "out values: expected a torch tensor"),
+            (
+                lambda out: TopK(out.values.numpy(), out.indices),
+                "out values: expected a torch tensor",
+            ),
             (
                 lambda out: TopK(out.values, None),
                 r"out: expected a pair .* got \(Tensor, NoneType\)",

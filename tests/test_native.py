@@ -58,7 +58,7 @@ def compile_with(mode: str, *arguments: str | Path) -> None:
 
 @pytest.fixture(scope="module")
 def backend(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[Path]]:
-    """The objects of csrc's host code for a mode, compiled once; skips where the mode does not run here."""
+    """The objects of csrc's host code for a mode, compiled once; skips a mode that cannot run."""
     folder = tmp_path_factory.mktemp("native")
 
     @cache

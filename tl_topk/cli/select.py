@@ -152,7 +152,7 @@ def _select_blocks(
 def _table(indices: Ndarray, values: Ndarray) -> Table:
     """The first slots of the first rows."""
     table = Table()
-    table.add_column("row", justify="right")
+    table.add_column("row", justify="right", no_wrap=True, min_width=len("row"))
     table.add_column("index: value", no_wrap=True)
     for row in range(min(len(indices), _ROWS_SHOWN)):
         shown = zip(indices[row, :_SLOTS_SHOWN], values[row, :_SLOTS_SHOWN], strict=True)
