@@ -20,11 +20,12 @@ FIGURES_DIRECTORY = RESULTS.parent / "figures"
 #: Which inputs, by hash, the figures were drawn from.
 MANIFEST = FIGURES_DIRECTORY / "manifest.json"
 
-#: By suite: what its table shows, and the figures beside it. The grid is in the figures alone.
+#: By suite: what its table shows, and the figures beside it. Those beside the short suite show the
+#: grid as well, where it has been measured.
 _SECTIONS = {
-    "short": ("One call, microseconds: k = 2048, normal float32", ()),
+    "short": ("One call, microseconds: k = 2048, normal float32", ("latency", "speedup")),
     "seed": ("The founding table: one row, k = 2048, microseconds", ()),
-    "grid": ("Over rows and lengths", ("latency", "speedup")),
+    "grid": ("Over rows and lengths: in the figures above", ()),
     "hostile": ("Distributions that break selections, microseconds", ()),
     "options": ("Options, microseconds", ()),
     HOST_SUITE: ("What a call costs the CPU", ("host",)),
