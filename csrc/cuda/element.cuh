@@ -1,4 +1,4 @@
-// Scores of each dtype as float32 and back. Widening is exact, so all dtypes share one comparison.
+// Scores of each dtype as float32. Widening is exact, so all dtypes share one comparison.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -20,7 +20,6 @@ struct Element<Dtype::kFloat32> {
   static constexpr int kPerVector = 4;
   static constexpr uint32_t kSigns = 0x80000000u;  // the sign bits of one 32-bit word
   static __device__ float widen(Raw raw) { return __uint_as_float(raw); }
-  static __device__ Raw narrow(float x) { return __float_as_uint(x); }
   static __device__ void widen_word(uint32_t word, float* out) { out[0] = __uint_as_float(word); }
 };
 
@@ -30,7 +29,6 @@ struct Element<Dtype::kFloat16> {
   static constexpr int kPerVector = 8;
   static constexpr uint32_t kSigns = 0x80008000u;
   static __device__ float widen(Raw raw) { return __half2float(__ushort_as_half(raw)); }
-  static __device__ Raw narrow(float x) { return __half_as_ushort(__float2half_rn(x)); }
   static __device__ void widen_word(uint32_t word, float* out) {
     out[0] = widen(static_cast<Raw>(word));
     out[1] = widen(static_cast<Raw>(word >> 16));
@@ -43,9 +41,6 @@ struct Element<Dtype::kBFloat16> {
   static constexpr int kPerVector = 8;
   static constexpr uint32_t kSigns = 0x80008000u;
   static __device__ float widen(Raw raw) { return __uint_as_float(widen_bfloat16(raw)); }
-  static __device__ Raw narrow(float x) {
-    return static_cast<Raw>(__float_as_uint(x) >> 16);  // exact: x came from a bfloat16
-  }
   static __device__ void widen_word(uint32_t word, float* out) {
     out[0] = __uint_as_float(word << 16);
     out[1] = __uint_as_float(word & 0xffff0000u);
