@@ -327,6 +327,13 @@ class TestGradient:
         expected[2, result.indices[2].long()] = 1
         assert torch.equal(given.grad, expected)
 
+    def test_of_nothing_is_nothing(self) -> None:
+        for given in (torch.empty(2, 0), torch.empty(0), torch.empty(0, 4)):
+            given.requires_grad_()
+            topk(given, 3).values.sum().backward()
+            assert given.grad is not None
+            assert given.grad.shape == given.shape
+
     def test_numerically_and_twice(self) -> None:
         given = scores(2, 12).requires_grad_()
         (grad,) = torch.autograd.grad((topk(given, 3).values ** 3).sum(), given, create_graph=True)

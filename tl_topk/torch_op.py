@@ -111,10 +111,11 @@ def _backward(ctx: Any, grad_values: torch.Tensor, _grad_indices: None) -> tuple
     if row_starts is not None:
         start = row_starts.long().clamp(min=0)
         position = position + (start if indices.dim() == 1 else start.unsqueeze(1))
-    position = torch.where(indices < 0, 0, position)
+    position = torch.where(indices < 0, 0, position)  # any column, where a zero is added
     grad_values = torch.where(indices < 0, 0, grad_values)
-    grad = grad_values.new_zeros(ctx.shape).scatter_add(-1, position, grad_values)
-    return (grad, *[None] * 6)
+    *rows, width = ctx.shape
+    grad = grad_values.new_zeros((*rows, max(width, 1))).scatter_add(-1, position, grad_values)
+    return (grad[..., :width], *[None] * 6)
 
 
 for _name, _outputs, _implementation, _fake in (
