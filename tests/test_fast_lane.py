@@ -238,3 +238,61 @@ class TestFastLane:
         for thread in threads:
             thread.join()
         assert wrong == []
+
+
+class TestWhatTheFastLaneMustNotTake:
+    """Tensors that look plain and are not, on cold and on warm caches."""
+
+    @pytest.mark.parametrize("with_out", [False, True])
+    def test_tracing_sees_the_operator(self, with_out: bool) -> None:
+        """A trace that missed the call would replay uninitialised memory."""
+
+        def both(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            out = outputs(x) if with_out else None
+            found = topk(x, K, order="value", out=out)
+            return found.values, topk_indices(x, K, order="value", out=out and out.indices)
+
+        for _ in range(2):
+            traced = torch.fx.experimental.proxy_tensor.make_fx(both)(scores())
+            other = scores() * -1
+            for found, expected in zip(traced(other), both(other), strict=True):
+                assert torch.equal(found, expected)
+
+    def test_dispatch_modes_see_the_operator(self, warm: tuple[torch.Tensor, TopK]) -> None:
+        given, out = warm
+        seen = []
+
+        class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+            def __torch_dispatch__(
+                self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+            ) -> Any:
+                seen.append(str(func))
+                return func(*args, **(kwargs or {}))
+
+        with Watch():
+            topk(given, K, out=out)
+            topk(given, K)
+            topk_indices(given, K)
+            topk_indices(given, K, out=out.indices)
+        names = ("topk_out", "topk", "topk_indices", "topk_indices_out")
+        assert seen == [f"tl_topk.{name}.default" for name in names]
+
+    def test_negated_views_are_read_as_they_show(self) -> None:
+        given = torch.randn(50, dtype=torch.complex64).conj().imag.as_strided((50,), (1,))
+        assert given.is_neg()
+        plain = given.clone()
+        for _ in range(2):
+            found, expected = topk(given, K, order="value"), topk(plain, K, order="value")
+            assert torch.equal(found.values, expected.values)
+            assert torch.equal(topk_indices(given, K, order="value"), expected.indices)
+        with pytest.raises(ValueError, match="out values: expected a tensor that holds"):
+            topk(plain, K, out=(given[:K], expected.indices))
+
+    def test_forward_mode_is_refused(self, warm: tuple[torch.Tensor, TopK]) -> None:
+        given, out = warm
+        with torch.autograd.forward_ad.dual_level():
+            dual = torch.autograd.forward_ad.make_dual(given, torch.ones_like(given))
+            for pair in (None, out):
+                with pytest.raises(ValueError, match="scores: expected without a forward-mode"):
+                    topk(dual, K, out=pair)
+            assert torch.equal(topk_indices(dual, K), topk_indices(given, K))

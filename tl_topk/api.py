@@ -22,7 +22,8 @@ from tl_topk.select import NOT_PASSED, Options, select
 __all__ = ["TopK", "topk", "topk_indices"]
 
 _find_plan = PLANS.find
-_find_index_set, _find_set = SETS[False].find, SETS[True].find
+_index_sets, _sets = SETS
+_find_index_set, _find_set = _index_sets.find, _sets.find
 
 
 class TopK(NamedTuple):
@@ -89,16 +90,34 @@ def topk(
         ([[1, 3], [0, 1]], [[2.0, 2.0], [3.0, 0.0]])
     """
     kind = arrays.Tensor
-    if scores.__class__ is kind and k.__class__ is int and not arrays.is_tracing():
+    if (
+        scores.__class__ is kind
+        and k.__class__ is int
+        and not arrays.is_tracing()
+        and not arrays.dispatch_modes()
+    ):
         try:
             if out.__class__ is TopK:
-                ready = _find_set((k, largest, order, backend))
+                latest = _sets.latest
+                # By identity, which is cheaper than equality: what only equals goes the other way.
+                if not (
+                    latest.k == k
+                    and latest.largest is largest
+                    and latest.order is order
+                    and latest.backend is backend
+                ):
+                    ready = _find_set((k, largest, order, backend))
+                    if ready is not None:
+                        _sets.latest = ready
+                else:
+                    ready = latest
                 if ready is not None:
                     values, indices = out.values, out.indices  # cheaper than unpacking
                     if (
                         values.__class__ is kind
                         and indices.__class__ is kind
                         and not (scores.requires_grad or values.requires_grad)
+                        and arrays.forward_ad._current_level < 0
                     ):
                         ready.recent = True
                         if run_set(ready.native, scores, indices, values, lengths, row_starts):
@@ -106,7 +125,12 @@ def topk(
             elif out is None:
                 shape, dtype, device = scores.shape, scores.dtype, scores.get_device()
                 plan = _find_plan((shape, dtype, device, k, largest, order, backend, True))
-                if plan is not None and plan.is_bare and not scores.requires_grad:
+                if (
+                    plan is not None
+                    and plan.is_bare
+                    and not (scores.requires_grad or scores.is_neg())
+                    and arrays.forward_ad._current_level < 0
+                ):
                     plan.recent = True
                     result = TopK(plan.empty_values(), plan.empty_indices())
                     plan.run(scores, result.indices, result.values, lengths, row_starts, None)
@@ -151,10 +175,26 @@ def topk_indices(
         [1, 2, 3]
     """
     kind = arrays.Tensor
-    if scores.__class__ is kind and k.__class__ is int and not arrays.is_tracing():
+    if (
+        scores.__class__ is kind
+        and k.__class__ is int
+        and not arrays.is_tracing()
+        and not arrays.dispatch_modes()
+    ):
         try:
             if out.__class__ is kind:
-                ready = _find_index_set((k, largest, order, backend))
+                latest = _index_sets.latest
+                if not (
+                    latest.k == k
+                    and latest.largest is largest
+                    and latest.order is order
+                    and latest.backend is backend
+                ):
+                    ready = _find_index_set((k, largest, order, backend))
+                    if ready is not None:
+                        _index_sets.latest = ready
+                else:
+                    ready = latest
                 if ready is not None:
                     ready.recent = True
                     if run_set(ready.native, scores, out, None, lengths, row_starts):
@@ -162,7 +202,7 @@ def topk_indices(
             elif out is None:
                 shape, dtype, device = scores.shape, scores.dtype, scores.get_device()
                 plan = _find_plan((shape, dtype, device, k, largest, order, backend, False))
-                if plan is not None and plan.is_bare:
+                if plan is not None and plan.is_bare and not scores.is_neg():
                     plan.recent = True
                     indices = plan.empty_indices()
                     plan.run(scores, indices, None, lengths, row_starts, None)

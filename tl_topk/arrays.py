@@ -47,7 +47,7 @@ class ArrayLibrary(Protocol):
         """Makes uninitialised arrays on the scores' device, in their dtype if none is named."""
 
     def needs_operator(self, scores: Array, options: Options) -> bool:
-        """Must the call go through torch's dispatcher, for the sake of gradients?"""
+        """Must the call go through torch's dispatcher, for gradients or whoever watches it?"""
 
     def workspace(self, scores: Array, size: int) -> Array:
         """``size`` zeroed bytes that no other stream uses, on the scores' device."""
@@ -143,19 +143,38 @@ def is_tracing() -> bool:
     return False
 
 
+class _NoForwardAd:
+    _current_level = -1
+
+
+#: torch.autograd.forward_ad, once :func:`adopt_torch` has put it here: its ``_current_level`` is
+#: negative while no tensor can have a forward-mode tangent.
+forward_ad: Any = _NoForwardAd
+
+
+def dispatch_modes() -> int:
+    """How many of torch's dispatch modes (``make_fx`` is one) watch this thread's operators?
+    :func:`adopt_torch` puts torch's own question here.
+    """
+    return 0
+
+
 def adopt_torch() -> None:
     """From now on torch's tensors are known by type.
 
     Importing tl_topk after torch does it at once, else the first tensor seen does.
     """
-    global Tensor, is_tracing
+    global Tensor, is_tracing, dispatch_modes, forward_ad
     import torch
+    import torch.autograd.forward_ad
 
     from tl_topk.torch_arrays import TORCH
 
     Tensor = torch.Tensor
     LIBRARIES[torch.Tensor] = TORCH
     is_tracing = torch.compiler.is_dynamo_compiling
+    dispatch_modes = torch._C._len_torch_dispatch_stack
+    forward_ad = torch.autograd.forward_ad
 
 
 def find_library(array: object) -> ArrayLibrary | None:
@@ -210,6 +229,8 @@ def check_output(name: str, array: Array, like: Array) -> None:
         raise ValueError(f"{name}: expected a writable array, got a read-only one")
     if owner == "torch" and array.requires_grad:
         raise ValueError(f"{name}: expected a tensor that requires no grad, got one that does")
+    if owner == "torch" and not is_tracing() and array.is_neg():
+        raise ValueError(f"{name}: expected a tensor that holds its values, got one that negates")
     if owner == "jax":
         raise TypeError(f"{name}: expected None, as JAX arrays are immutable, got one")
 

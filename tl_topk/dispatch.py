@@ -13,7 +13,7 @@ from typing import TypeAlias
 from tl_topk.backends import BACKENDS
 from tl_topk.problem import Problem, one_of
 
-__all__ = ["AUTO", "Decision", "Policy", "decide", "fixed", "require", "rule"]
+__all__ = ["AUTO", "Decision", "Policy", "check_backend", "decide", "fixed", "require", "rule"]
 
 AUTO = "auto"
 
@@ -44,10 +44,15 @@ def rule(problem: Problem) -> Decision:
     raise RuntimeError(f"scores: no backend can serve {problem.device!r}: {'; '.join(failures)}")
 
 
+def check_backend(name: object) -> None:
+    """Raises ValueError unless ``name`` is that of a backend or ``"auto"``."""
+    if not isinstance(name, str) or name not in (AUTO, *BACKENDS):
+        raise ValueError(f"backend: expected {one_of((AUTO, *BACKENDS))}, got {name!r}")
+
+
 def fixed(name: str) -> Policy:
     """The policy that always picks backend ``name``, and refuses what it cannot serve."""
-    if not isinstance(name, str) or name not in BACKENDS:
-        raise ValueError(f"backend: expected {one_of((AUTO, *BACKENDS))}, got {name!r}")
+    check_backend(name)
     backend = BACKENDS[name]
 
     def policy(problem: Problem) -> Decision:

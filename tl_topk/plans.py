@@ -126,18 +126,38 @@ PLANS: ClockCache[CachedPlan] = ClockCache(capacity=512)
 class ReadyPlans:
     """The plans met last with one set of options, newest first."""
 
+    k: int
+    largest: bool
+    order: str
+    backend: str
     plans: tuple[CachedPlan, ...]
     native: PlanSet
     recent: bool = False
 
 
-#: By (k, largest, order, backend); ``SETS[True]`` for calls with values. Looking through a full set
-#: costs the native library 50 ns.
-SETS: tuple[ClockCache[ReadyPlans], ClockCache[ReadyPlans]] = (ClockCache(64), ClockCache(64))
+class ReadySets(ClockCache[ReadyPlans]):
+    """Sets by their options ``(k, largest, order, backend)``, the one used last at hand.
+
+    Most callers ask for the same all the time: comparing costs half of what looking up does.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__(capacity)
+        self.latest = _NOTHING_READY
+
+    def clear(self) -> None:
+        super().clear()
+        self.latest = _NOTHING_READY
+
+
+_NOTHING_READY = ReadyPlans(-1, True, "", "", (), PlanSet([]))
+
+#: ``SETS[True]`` for calls with values. Looking through a full set costs the native library 50 ns.
+SETS = ReadySets(64), ReadySets(64)
 _MOST_READY = 32
 
 
-def keep_ready(options: tuple[Hashable, ...], with_values: bool, plan: CachedPlan) -> None:
+def keep_ready(options: tuple[int, bool, str, str], with_values: bool, plan: CachedPlan) -> None:
     """Puts ``plan``, which needs no workspace, into the set of its options.
 
     Sets are replaced, never changed: a thread that is using the old one may go on. Of two threads
@@ -146,9 +166,12 @@ def keep_ready(options: tuple[Hashable, ...], with_values: bool, plan: CachedPla
     sets = SETS[with_values]
     found = sets.find(options)
     before = () if found is None else found.plans
-    if plan not in before:
+    if found is not None and plan in before:
+        sets.latest = found
+    else:
         plans = (plan, *before[: _MOST_READY - 1])
-        sets.replace(options, ReadyPlans(plans, PlanSet([each.plan for each in plans])))
+        native = PlanSet([each.plan for each in plans])
+        sets.latest = sets.replace(options, ReadyPlans(*options, plans, native))
 
 
 def clear_plan_cache() -> None:

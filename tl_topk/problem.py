@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass
 from typing import Any
+
+from tl_topk.scalars import checked_flag, checked_integer
 
 DTYPES = ("float32", "float16", "bfloat16")
 ORDERS = ("any", "index", "value")
@@ -21,15 +22,14 @@ def one_of(names: tuple[str, ...]) -> str:
 
 def checked_k(k: Any) -> int:
     """``k`` as an int between 0 and :data:`MAX_WIDTH`, or an error that names it."""
-    try:
-        number = operator.index(k)
-    except TypeError:
-        raise TypeError(f"k: expected an integer, got {type(k).__name__}") from None
-    if isinstance(k, bool):
-        raise TypeError("k: expected an integer, got bool")
-    if not 0 <= number <= MAX_WIDTH:
-        raise ValueError(f"k: expected 0 to {MAX_WIDTH}, got {number}")
-    return number
+    return checked_integer("k", k, 0, MAX_WIDTH)
+
+
+def checked_order(order: Any) -> str:
+    """``order`` if it is one of :data:`ORDERS`, or an error that names it."""
+    if not isinstance(order, str) or order not in ORDERS:
+        raise ValueError(f"order: expected {one_of(ORDERS)}, got {order!r}")
+    return order
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +57,9 @@ class Problem:
             raise ValueError(f"scores: expected at most {MAX_WIDTH} wide, got {self.width}")
         if self.dtype not in DTYPES:
             raise TypeError(f"scores: expected {one_of(DTYPES)}, got {self.dtype!r}")
-        if self.order not in ORDERS:
-            raise ValueError(f"order: expected {one_of(ORDERS)}, got {self.order!r}")
+        checked_order(self.order)
         # Equal to a bool is enough, as it is for the plan cache's lookup.
-        if self.largest not in (True, False):
-            raise TypeError(f"largest: expected True or False, got {self.largest!r}")
-        object.__setattr__(self, "largest", bool(self.largest))
+        object.__setattr__(self, "largest", checked_flag("largest", self.largest))
 
     @property
     def device(self) -> str:

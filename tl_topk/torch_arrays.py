@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.autograd import forward_ad
 
 from tl_topk.plans import ClockCache
 
@@ -54,7 +55,15 @@ class TorchArrays:
         return partial(torch.empty_strided, shape, strides, dtype=kind, device=scores.device)
 
     def needs_operator(self, scores: torch.Tensor, options: Options) -> bool:
-        return options.with_values and scores.requires_grad and torch.is_grad_enabled()
+        unpack: Any = forward_ad.unpack_dual  # not typed
+        if options.with_values and unpack(scores).tangent is not None:
+            raise ValueError(
+                "scores: expected without a forward-mode tangent, which is not carried on to the"
+                " values: gather them by topk_indices instead"
+            )
+        return torch._C._len_torch_dispatch_stack() > 0 or (
+            options.with_values and scores.requires_grad and torch.is_grad_enabled()
+        )
 
     def workspace(self, scores: torch.Tensor, size: int) -> torch.Tensor:
         device = scores.device.index
@@ -81,8 +90,16 @@ class TorchArrays:
         values: torch.Tensor | None,
         *others: torch.Tensor | None,
     ) -> tuple[torch.Tensor | None, torch.Tensor]:
-        run(scores, indices, values, *others)  # TVM FFI asks torch for its current stream
+        inputs = [_plain(array) for array in (scores, *others)]
+        run(inputs[0], indices, values, *inputs[1:])  # TVM FFI asks torch for its current stream
         return values, indices
+
+
+def _plain(array: torch.Tensor | None) -> torch.Tensor | None:
+    """``array`` with its elements in memory as they are: a view such as ``x.conj().imag`` shows
+    them negated, and says so in a bit that no reader of the memory sees.
+    """
+    return array.resolve_neg() if isinstance(array, torch.Tensor) else array
 
 
 TORCH = TorchArrays()

@@ -13,7 +13,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.compiler import is_dynamo_compiling
 
+from tl_topk.dispatch import check_backend
+from tl_topk.problem import checked_order
+from tl_topk.scalars import checked_flag
 from tl_topk.select import Options, select_eagerly
 from tl_topk.torch_arrays import TORCH
 
@@ -38,6 +42,8 @@ def select(
     indices: Maybe,
 ) -> tuple[Any, Any]:
     """:func:`tl_topk.select.routed` as one operator call."""
+    if not is_dynamo_compiling():
+        options = _checked(options, lengths, row_starts)
     k, largest, order, backend, with_values = options
     inputs = (scores, k, lengths, row_starts, largest, order, backend)
     operators = torch.ops.tl_topk
@@ -56,6 +62,18 @@ def select(
     else:
         operators.topk_indices_out(*inputs, indices)
     return values, indices
+
+
+def _checked(options: Options, lengths: object, row_starts: object) -> Options:
+    """``options``, all of which the operators' schema admits: it has worse words for the others."""
+    for name, array in (("lengths", lengths), ("row_starts", row_starts)):
+        if array is not None and not isinstance(array, torch.Tensor):
+            raise TypeError(
+                f"{name}: expected a torch tensor, as scores are, got {type(array).__name__}"
+            )
+    check_backend(options.backend)
+    checked_order(options.order)
+    return options._replace(largest=checked_flag("largest", options.largest))
 
 
 def _fill(inputs: tuple[Any, ...], values: Maybe, indices: torch.Tensor) -> None:
@@ -87,10 +105,14 @@ def _topk_indices_out(*inputs_indices: Any) -> None:
 
 
 def _topk_fake(scores: torch.Tensor, k: int, *_: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    return scores.new_empty((*scores.shape[:-1], k)), _topk_indices_fake(scores, k)
+    indices = _topk_indices_fake(scores, k)
+    return scores.new_empty(indices.shape), indices
 
 
 def _topk_indices_fake(scores: torch.Tensor, k: int, *_: Any) -> torch.Tensor:
+    torch._check_value(  # type: ignore[no-untyped-call]
+        k >= 0, lambda: f"k: expected at least 0, got {k}"
+    )
     return scores.new_empty((*scores.shape[:-1], k), dtype=torch.int32)
 
 
