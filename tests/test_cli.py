@@ -310,6 +310,28 @@ class TestCheck:
         refused(run("check", "--seed", -1), "--seed")
         refused(run("check", "--directory", tmp_path / "absent"), "--directory")
 
+    @pytest.mark.parametrize(
+        "field",
+        [
+            {"k": 3.5},
+            {"k": True},
+            {"k": [3]},
+            {"k": 2**40},
+            {"gap": 10**15},
+            {"largest": "abc"},
+            {"order": ["any"]},
+            {"format": "x"},
+            {"lengths": np.array([5], ">i8")},
+            {"lengths": np.array([5], np.int16)},
+        ],
+        ids=str,
+    )
+    def test_damaged_field(self, run: Any, field: dict[str, Any], tmp_path: Path) -> None:
+        sound = {"format": 1, "seed": 0, "family": "normal", "dtype": "float32", "k": 2}
+        scores = np.zeros((1, 9), np.uint32)
+        np.savez(tmp_path / "case.npz", scores=scores, **{**sound, **field})
+        refused(run("check", "--replay", tmp_path / "case.npz"), "damaged reproducer")
+
 
 def forget_one_when_k_is_big(monkeypatch: pytest.MonkeyPatch) -> None:
     """The last winner of a row is replaced by another element, from k = 5 on."""

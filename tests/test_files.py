@@ -286,3 +286,15 @@ def test_only_archives_of_arrays(tmp_path: Path) -> None:
         load_arrays(written(tmp_path / "a.npy", NPY))
     with pytest.raises(FileError, match="never unpickled"):
         load_arrays(written(tmp_path / "a.npz", archive(x=OBJECTS)))
+
+
+def test_damaged_compression(tmp_path: Path) -> None:
+    path = tmp_path / "scores.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("scores.npy", numpy_bytes(SCORES))
+    data = bytearray(path.read_bytes())
+    middle = len(data) // 2
+    data[middle : middle + 200] = bytes(200)
+    path.write_bytes(data)
+    with pytest.raises(FileError, match=r"scores\.npz"):
+        open_scores(path)

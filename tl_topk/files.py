@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import lzma
 import math
 import os
 import stat
@@ -25,8 +26,11 @@ Ndarray: TypeAlias = "np.ndarray[Any, Any]"
 
 _SUFFIXES = (".npy", ".npz", ".safetensors")
 
-# What NumPy and zipfile raise on a file that is damaged, truncated or of another kind.
-_DAMAGE = (ValueError, EOFError, OverflowError, zipfile.BadZipFile, zlib.error, KeyError)
+# What NumPy and zipfile raise on a file that is damaged, truncated, encrypted or of another kind.
+_DAMAGE = (
+    EOFError, KeyError, OverflowError, RuntimeError, TypeError, ValueError,
+    lzma.LZMAError, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
 
 
 class FileError(ValueError):

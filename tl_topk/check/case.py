@@ -18,6 +18,7 @@ __all__ = ["Case", "load_case", "save_case"]
 Ndarray: TypeAlias = "np.ndarray[Any, Any]"
 
 _FORMAT = 1
+_MOST = 1 << 24  # of k, skew and gap: far beyond what is ever drawn
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,25 +68,39 @@ def save_case(case: Case, path: Path) -> None:
 def load_case(path: Path) -> Case:
     """What :func:`save_case` wrote; raises :class:`FileError` on anything else."""
     arrays = load_arrays(path)
-    if int(arrays.pop("format", np.asarray(0))) != _FORMAT:
-        raise FileError(f"{path}: is no reproducer of this version of tl-topk check")
-    fields: dict[str, Any] = {
-        name: array.item() if array.ndim == 0 else array for name, array in arrays.items()
-    }
     try:
+        if int(arrays.pop("format", np.asarray(0))) != _FORMAT:
+            raise FileError(f"{path}: is no reproducer of this version of tl-topk check")
+        fields: dict[str, Any] = {
+            name: array.item() if array.ndim == 0 else array for name, array in arrays.items()
+        }
         case = Case(**fields)
-        sound = (
-            case.scores.ndim == 2
-            and case.scores.dtype == BITS[case.dtype]
-            and case.order in ORDERS
-            and min(case.k, case.skew, case.gap) >= 0
-            and all(
-                each is None or (each.shape == (case.rows,) and each.dtype.kind == "i")
-                for each in (case.lengths, case.row_starts)
-            )
-        )
-    except (TypeError, KeyError, AttributeError) as error:
+        sound = _is_sound(case)
+    except FileError:
+        raise
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise FileError(f"{path}: is a damaged reproducer: {error}") from error
     if not sound:
         raise FileError(f"{path}: is a damaged reproducer")
     return case
+
+
+def _is_sound(case: Case) -> bool:
+    """Is every field what it is declared as, and small enough to be laid out in memory?"""
+    counts = (case.seed, case.k, case.skew, case.gap)
+    flags = (case.largest, case.with_values)
+    names = (case.family, case.dtype, case.order)
+    integers = (np.dtype(np.int32), np.dtype(np.int64))
+    return (
+        all(type(count) is int for count in counts)
+        and all(type(flag) is bool for flag in flags)
+        and all(type(name) is str for name in names)
+        and all(0 <= count <= _MOST for count in counts[1:])
+        and case.scores.ndim == 2
+        and case.scores.dtype == BITS[case.dtype]
+        and case.order in ORDERS
+        and all(
+            each is None or (each.shape == (case.rows,) and each.dtype in integers)
+            for each in (case.lengths, case.row_starts)
+        )
+    )

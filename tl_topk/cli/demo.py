@@ -18,7 +18,7 @@ from tl_topk.api import topk
 from tl_topk.check.reference import best_of_row, widen
 from tl_topk.cli.common import backend_option, json_option, print_json, show
 from tl_topk.dispatch import AUTO
-from tl_topk.files import open_scores
+from tl_topk.files import FileError, open_scores
 from tl_topk.placement import Placement, best_backend, bits_of
 from tl_topk.select import planned
 
@@ -42,6 +42,8 @@ def demo(context: click.Context, k: int, backend: str, scores: Path | None, as_j
     "auto" takes the GPU if there is one.
     """
     file = open_scores(scores or _find_scores())
+    if file.rows == 0 or file.width == 0:
+        raise FileError(f"{file.path}: holds no scores")
     host = bits_of(file.read(0, file.rows))
     placement = Placement.of(best_backend() if backend == AUTO else backend, file.dtype)
     placed = placement.put(host, file.dtype)
