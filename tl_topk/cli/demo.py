@@ -37,7 +37,7 @@ _TIMED_SECONDS = 0.5
 @json_option
 @click.pass_context
 def demo(context: click.Context, k: int, backend: str, scores: Path | None, as_json: bool) -> None:
-    """Select the top K of rows of real indexer scores; check against NumPy; time it.
+    """Select the top K of rows of indexer scores; check against NumPy; time it.
 
     "auto" takes the GPU if there is one.
     """
