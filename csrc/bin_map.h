@@ -34,7 +34,11 @@ struct BinMap {
 // Bin 0 begins at `low`, bin `bins - 1` at `high`. Anchors that give no usable scale (equal,
 // infinite, too close) put everything into bin 0.
 TL_TOPK_HD BinMap make_bin_map(float low, float high, uint32_t bins) {
+#ifdef __CUDA_ARCH__
+  const float scale = __fdividef(static_cast<float>(bins - 1), high - low);  // any slope will do
+#else
   const float scale = static_cast<float>(bins - 1) / (high - low);
+#endif
   const float shift = -low * scale;
   const bool usable = scale > 0.0f && scale < INFINITY && shift > -INFINITY && shift < INFINITY;
   return usable ? BinMap{scale, shift, bins - 1} : BinMap{0.0f, 0.0f, bins - 1};

@@ -10,7 +10,7 @@ namespace {
 constexpr int kEntryBytes = 8;
 constexpr int kThreadsPerBlock = 512;
 constexpr int64_t kMaxElementsPerThread = 16;  // in registers
-constexpr int64_t kOneBlockWidth = 8192;       // up to here one block is as fast as a cluster
+constexpr int64_t kMostResident = 8;           // elements a thread; more are better listed
 constexpr int kMinElementsPerBlock = 2048;     // fewer, and meeting costs more than it saves
 
 int64_t round_up_to_power_of_two(int64_t x) {
@@ -22,7 +22,6 @@ int64_t round_up_to_power_of_two(int64_t x) {
 // The largest cluster that still gives every row its own one at once, and every block enough to do.
 int choose_cluster(const Problem& problem, const DeviceFacts& device) {
   int best = 1;
-  if (problem.width <= kOneBlockWidth) return best;
   for (size_t i = 0; i < kClusterSizes.size(); ++i) {
     const int size = kClusterSizes[i];
     const bool all_rows_at_once = device.coresident_clusters[i] >= problem.rows;
@@ -33,24 +32,21 @@ int choose_cluster(const Problem& problem, const DeviceFacts& device) {
   return best;
 }
 
-// The most survivors a block is likely to have: the floor lies some deviations beyond the share of
-// wanted elements that its sample shows, and the number beyond the floor scatters in turn.
+// The most survivors a block is likely to have.
 double survivors_per_block(const Problem& problem, const LaunchConfig& c) {
-  const double wanted = static_cast<double>(std::min(problem.k, kMaxFastK)) / c.blocks_per_row;
+  constexpr double kDeviations = 3.5;  // over all blocks of a launch
   const double share = static_cast<double>(problem.width) / c.blocks_per_row;
-  const double sampled =
-      static_cast<double>(c.threads) * c.vectors_per_thread * 16 / element_size(problem.dtype);
-  const double told = std::min(wanted * std::min(1.0, sampled / share), kGroups / 2.0);
-  const double floor = 1 + 5 / std::sqrt(told);
-  return wanted * floor * (1 + 3 / std::sqrt(told * floor));
+  const double passing = share * admitted_share(c.sample, kDeviations);
+  return std::min(share, passing + kDeviations * std::sqrt(passing));
 }
 
-// Room for what the leader can hold, and for the sort.
+// Room for the survivors, and for the sort.
 void set_staging(LaunchConfig& c, int entries_per_thread) {
   c.entries_per_thread = entries_per_thread;
-  if (!c.large_k) c.segment_capacity = c.threads / c.blocks_per_row * entries_per_thread;
-  const int64_t entries = static_cast<int64_t>(c.segment_capacity) * c.blocks_per_row;
-  c.shared_bytes = kFixedSharedBytes + (entries + c.sort_entries) * kEntryBytes;
+  const int listed = c.large_k ? 0 : c.threads * entries_per_thread;
+  c.shared_bytes =
+      kFixedSharedBytes +
+      static_cast<int64_t>(std::max(listed, c.sort_entries) + c.sort_entries) * kEntryBytes;
 }
 
 }  // namespace
@@ -86,15 +82,24 @@ LaunchConfig choose_launch(const Problem& problem, const DeviceFacts& device) {
                        ? 0
                        : static_cast<int>(std::max<int64_t>(kThreadsPerBlock,
                                                             round_up_to_power_of_two(problem.k)));
-  const int few = c.threads / c.blocks_per_row * kFewEntries;
-  set_staging(c, survivors_per_block(problem, c) <= few ? kFewEntries : kManyEntries);
-  if (c.shared_bytes > device.shared_memory_per_block) set_staging(c, kFewEntries);
+  if (c.vectors_per_thread * per_vector <= kMostResident &&
+      c.threads * c.vectors_per_thread * per_vector >= share) {
+    set_staging(c, kResident);
+  } else {
+    const double survivors = survivors_per_block(problem, c);
+    set_staging(c, kManyEntries);
+    for (const int entries : {kSomeEntries, kFewEntries}) {
+      if (survivors <= c.threads * entries || c.shared_bytes > device.shared_memory_per_block) {
+        set_staging(c, entries);
+      }
+    }
+  }
 
   if (c.scope == Scope::kCluster) {
     c.reason = "one cluster of " + std::to_string(c.blocks_per_row) +
                " blocks per row: the most that all rows can have at once with " +
                std::to_string(kMinElementsPerBlock) + " elements or more for each";
-  } else if (problem.width <= kOneBlockWidth) {
+  } else if (problem.width < 2 * kMinElementsPerBlock) {
     c.reason = "one block per row: a row is too short to share";
   } else {
     c.reason = "one block per row: clusters for all rows do not fit on the GPU at once";

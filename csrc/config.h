@@ -19,8 +19,12 @@ enum class Scope : uint8_t {
 // Rows wider in k than this take the exact but slower large-k kernel.
 constexpr int64_t kMaxFastK = 4096;
 
-// The leader holds this many survivors in each thread's registers; the second for k near kMaxFastK.
-constexpr int kFewEntries = 12;
+// Where a block's share of a row takes several steps, it has room for this many survivors in each
+// thread's registers: where many blocks share a row, where one or two do, and for k near kMaxFastK.
+// A share of one step stays in registers as it is.
+constexpr int kResident = 0;
+constexpr int kFewEntries = 4;
+constexpr int kSomeEntries = 10;
 constexpr int kManyEntries = 24;
 
 struct LaunchConfig {
@@ -29,8 +33,7 @@ struct LaunchConfig {
   int blocks_per_row = 1;
   int threads = 0;             // per block
   int vectors_per_thread = 0;  // 16-byte loads in flight per thread
-  int entries_per_thread = 0;  // that the leader can hold in registers
-  int segment_capacity = 0;    // entries a block may deliver to the leader
+  int entries_per_thread = 0;  // survivors that a block has room for, or kResident
   int sort_entries = 0;        // keys the leader sorts; 0 when the order of slots is free
   int64_t grid_blocks = 0;
   int64_t shared_bytes = 0;     // dynamic shared memory per block

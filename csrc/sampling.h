@@ -10,6 +10,7 @@
 // A wrong guess costs time, never exactness: the kernel counts what passes the floor.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 
@@ -17,7 +18,7 @@
 
 namespace tl_topk {
 
-constexpr uint32_t kGroups = 128;
+constexpr uint32_t kGroups = 64;
 
 // x^y for x in (0, 1], and the square root. On the GPU one thread computes a plan while the row is
 // on its way: a few units in the last place do not matter, the latency does.
@@ -105,6 +106,18 @@ TL_TOPK_HD SamplePlan plan_sample(uint32_t length, uint32_t k, uint32_t per_vect
     }
   }
   return best;
+}
+
+// The share of a row that lies above the floor: what the plan expects, or with a floor that many
+// standard deviations lower. The maxima of groups of `size` elements spread like -log(1 - rank) /
+// size.
+inline double admitted_share(const SamplePlan& plan, double deviations) {
+  if (!plan.has_floor) return 1.0;
+  const double m = plan.groups;
+  const double rank = std::min<double>(plan.low_rank, m - 0.5);  // the lowest: half a rank beyond
+  const double depth = -std::log(1.0 - rank / m);
+  const double spread = std::sqrt(rank / (m * (m - rank)));
+  return 1.0 - std::exp(-(depth + deviations * spread) / (plan.per_thread * plan.lanes));
 }
 
 }  // namespace tl_topk

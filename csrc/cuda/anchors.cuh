@@ -4,7 +4,6 @@
 
 #include <cstdint>
 
-#include "cuda/prefix_sum.cuh"
 #include "cuda/row.cuh"
 #include "key.h"
 #include "sampling.h"
@@ -19,7 +18,8 @@ struct Anchors {
 
 struct AnchorScratch {
   __align__(16) uint32_t group_keys[kGroups];  // read four at a time
-  uint32_t better[2 * kWarp];                  // groups better than each candidate; starts at zero
+  uint32_t low;
+  uint32_t ceiling;
 };
 
 // Group maxima are compared as keys whose low bits are the group's number: all distinct, so each
@@ -32,69 +32,44 @@ __device__ __forceinline__ float anchor_of_key(uint32_t key) {
   return rounded < kMinusInfKey ? -INFINITY : __uint_as_float(bits_of_key(rounded));
 }
 
-// Begins once the block has loaded x; scratch.better is zero. Every thread gets the anchors.
+// Begins once the block has loaded x. Every thread gets the anchors.
 //
-// Every second group maximum is a candidate, two a lane. Each warp counts for all candidates how
-// many of its share of the maxima are better; the sums are their ranks.
+// As many lanes as a group has rank its maximum, each by comparison with a part of the others.
 template <uint32_t kElements>
 __device__ __forceinline__ Anchors find_anchors(const float (&x)[kElements], const SamplePlan& plan,
                                                 AnchorScratch& scratch) {
   constexpr uint32_t kLanes = kThreads / kGroups;  // threads of a group at the most
-  static_assert(kGroups == 4 * kWarp && kGroups == 8 * kWarps, "the shares below");
-  const uint32_t lane = threadIdx.x % kWarp;
-  const uint32_t warp = threadIdx.x / kWarp;
+  const uint32_t lane = threadIdx.x % kLanes;
+  const uint32_t group = threadIdx.x / kLanes;
 
   float best = -INFINITY;
 #pragma unroll
   for (uint32_t i = 0; i < kElements; ++i) {
     if (i < plan.per_thread) best = fmaxf(best, x[i]);  // fmaxf passes over NaN
   }
-  if (lane % kLanes >= plan.lanes) best = -INFINITY;
+  if (lane >= plan.lanes) best = -INFINITY;
 #pragma unroll
   for (uint32_t d = 1; d < kLanes; d *= 2) best = fmaxf(best, __shfl_xor_sync(kAllLanes, best, d));
-  const uint32_t group = threadIdx.x / kLanes;
-  const uint32_t key = order_key_of_number(__float_as_uint(best));
-  if (lane % kLanes == 0) scratch.group_keys[group] = (key & ~kGroupBits) | group;
+  const uint32_t key = (order_key_of_number(__float_as_uint(best)) & ~kGroupBits) | group;
+  if (lane == 0) scratch.group_keys[group] = key;
   __syncthreads();
 
   const auto* keys = reinterpret_cast<const uint4*>(scratch.group_keys);
-  const uint32_t candidate[2] = {keys[lane].x, keys[lane].z};
-  uint32_t better[2] = {0, 0};
+  uint32_t rank = 1;
 #pragma unroll
-  for (uint32_t i = 0; i < 2; ++i) {
-    const uint4 other = keys[2 * warp + i];
-#pragma unroll
-    for (uint32_t c = 0; c < 2; ++c) {
-      better[c] += (other.x > candidate[c]) + (other.y > candidate[c]) + (other.z > candidate[c]) +
-                   (other.w > candidate[c]);
-    }
+  for (uint32_t i = 0; i < kGroups / 4; i += kLanes) {
+    const uint4 other = keys[i + lane];  // lanes of a group side by side: no bank twice
+    rank += (other.x > key) + (other.y > key) + (other.z > key) + (other.w > key);
   }
 #pragma unroll
-  for (uint32_t c = 0; c < 2; ++c) atomicAdd(&scratch.better[c * kWarp + lane], better[c]);
+  for (uint32_t d = 1; d < kLanes; d *= 2) rank += __shfl_xor_sync(kAllLanes, rank, d) - 1;
+  if (lane == 0) {
+    if (rank == plan.low_rank) scratch.low = key;
+    if (rank == plan.ceiling_rank) scratch.ceiling = key;
+  }
   __syncthreads();
-
-  // The best candidate that is low enough, else the lowest there is: it cannot be far above. The
-  // ceiling likewise.
-  uint32_t low = 0;
-  constexpr uint32_t kNone = 0xffffffffu;
-  uint32_t lowest = kNone;
-  uint32_t ceiling = kNone;
-  uint32_t highest = 0;
-#pragma unroll
-  for (uint32_t c = 0; c < 2; ++c) {
-    const uint32_t rank = scratch.better[c * kWarp + lane] + 1;
-    if (rank > plan.groups) continue;  // an empty group
-    lowest = min(lowest, candidate[c]);
-    highest = max(highest, candidate[c]);
-    if (rank >= plan.low_rank) low = max(low, candidate[c]);
-    if (rank <= plan.ceiling_rank) ceiling = min(ceiling, candidate[c]);
-  }
-  lowest = __reduce_min_sync(kAllLanes, lowest);
-  if (lowest == kNone) lowest = 0;  // no candidate among the groups with anything in them
-  low = max(__reduce_max_sync(kAllLanes, low), lowest);
-  ceiling = min(__reduce_min_sync(kAllLanes, ceiling), __reduce_max_sync(kAllLanes, highest));
-  return {plan.has_floor ? anchor_of_key(low) : -INFINITY, anchor_of_key(low),
-          anchor_of_key(ceiling)};
+  const float low = anchor_of_key(scratch.low);
+  return {plan.has_floor ? low : -INFINITY, low, anchor_of_key(scratch.ceiling)};
 }
 
 }  // namespace tl_topk

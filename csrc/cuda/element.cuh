@@ -11,6 +11,7 @@
 
 namespace tl_topk {
 
+// `narrow` is exact for the numbers (not NaN) that `widen` gives.
 template <Dtype D>
 struct Element;
 
@@ -20,6 +21,7 @@ struct Element<Dtype::kFloat32> {
   static constexpr int kPerVector = 4;
   static constexpr uint32_t kSigns = 0x80000000u;  // the sign bits of one 32-bit word
   static __device__ float widen(Raw raw) { return __uint_as_float(raw); }
+  static __device__ Raw narrow(float x) { return __float_as_uint(x); }
   static __device__ void widen_word(uint32_t word, float* out) { out[0] = __uint_as_float(word); }
 };
 
@@ -29,6 +31,7 @@ struct Element<Dtype::kFloat16> {
   static constexpr int kPerVector = 8;
   static constexpr uint32_t kSigns = 0x80008000u;
   static __device__ float widen(Raw raw) { return __half2float(__ushort_as_half(raw)); }
+  static __device__ Raw narrow(float x) { return __half_as_ushort(__float2half_rn(x)); }
   static __device__ void widen_word(uint32_t word, float* out) {
     out[0] = widen(static_cast<Raw>(word));
     out[1] = widen(static_cast<Raw>(word >> 16));
@@ -41,6 +44,7 @@ struct Element<Dtype::kBFloat16> {
   static constexpr int kPerVector = 8;
   static constexpr uint32_t kSigns = 0x80008000u;
   static __device__ float widen(Raw raw) { return __uint_as_float(widen_bfloat16(raw)); }
+  static __device__ Raw narrow(float x) { return static_cast<Raw>(__float_as_uint(x) >> 16); }
   static __device__ void widen_word(uint32_t word, float* out) {
     out[0] = __uint_as_float(word << 16);
     out[1] = __uint_as_float(word & 0xffff0000u);

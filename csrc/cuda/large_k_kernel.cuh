@@ -83,7 +83,7 @@ __device__ __forceinline__ void select_large_k(const KernelParams& params) {
   const Team<S> team(state, nullptr, params);
   ptx::wait_for_previous_kernel();
   const Row<D> row = find_row<D>(params, team.row());
-  const Output<D> out = make_output(params, team.row(), row, nullptr);
+  const Output<D> out = make_output(params, team.row(), row);
   const uint32_t count = min(row.length, out.k);
   const uint32_t threads = kThreads << team.size_log2();
   const uint32_t thread = team.rank() * kThreads + threadIdx.x;

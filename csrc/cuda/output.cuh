@@ -1,4 +1,5 @@
-// Where the winners go: straight to their slots, or through a sort when the order is asked for.
+// Where the winners go: straight to their slots, or to the leader's sort when an order is asked
+// for.
 #pragma once
 
 #include <cstdint>
@@ -6,12 +7,13 @@
 #include "cuda/block_order.cuh"
 #include "cuda/row.cuh"
 #include "cuda/survivors.cuh"
+#include "cuda/team.cuh"
 #include "key.h"
 
 namespace tl_topk {
 
-// One row of the result. Values are read again from the row (they lie in L2), so they are copied
-// bit for bit, -0 and NaN payloads included.
+// One row of the result. Values are copied bit for bit, -0 and NaN payloads included: from the
+// entry where it has them, else read again from the row (they lie in L2).
 template <Dtype D>
 struct Output {
   using Raw = typename Element<D>::Raw;
@@ -21,8 +23,7 @@ struct Output {
   Raw* values;  // null: not wanted
   uint32_t k;
   Order order;
-  void* sort_buffer;  // sort_entries keys of 8 bytes; unused when order is kAny
-  uint32_t sort_entries;
+  uint32_t sort_entries;  // room in the sort buffer; 0 when order is kAny
 
   __device__ void write(uint32_t slot, uint32_t index) const {
     indices[slot] = static_cast<int32_t>(index);
@@ -41,22 +42,40 @@ struct Output {
   // Nothing but indices is wanted, in any order.
   __device__ bool plain() const { return free_order() && values == nullptr; }
 
-  // One winner; slots 0 .. k-1 are each put once, in any order.
-  __device__ __forceinline__ void put(uint32_t slot, const Entry& e) const {
+  // Bytes of the keys that all winners together send to the sort.
+  __device__ uint32_t sorted_bytes() const {
+    return order == Order::kAny     ? 0
+           : order == Order::kIndex ? k * static_cast<uint32_t>(sizeof(uint32_t))
+                                    : k * static_cast<uint32_t>(sizeof(uint64_t));
+  }
+
+  // One winner; slots 0 .. k-1 are each put once, in any order, by any block.
+  template <Scope S>
+  __device__ __forceinline__ void put(const Team<S>& team, uint32_t slot, const Entry& e) const {
     if (order == Order::kAny) {
-      write(slot, e.index);
-    } else if (order == Order::kIndex) {
-      static_cast<uint32_t*>(sort_buffer)[slot] = e.index;
+      indices[slot] = static_cast<int32_t>(e.index);
+      if (values != nullptr) values[slot] = row.raw(e.score);
     } else {
-      static_cast<uint64_t*>(sort_buffer)[slot] = ~e.rank();  // ascending: best first
+      put_key(team, slot, e.rank());
+    }
+  }
+  template <Scope S>
+  __device__ __forceinline__ void put_ranked(const Team<S>& team, uint32_t slot,
+                                             uint64_t rank) const {
+    if (order == Order::kAny) {
+      write(slot, index_of_rank(rank));
+    } else {
+      put_key(team, slot, rank);
     }
   }
 
-  __device__ __forceinline__ void put_ranked(uint32_t slot, uint64_t rank) const {
-    if (order == Order::kValue) {
-      static_cast<uint64_t*>(sort_buffer)[slot] = ~rank;
+ private:
+  template <Scope S>
+  __device__ __forceinline__ void put_key(const Team<S>& team, uint32_t slot, uint64_t rank) const {
+    if (order == Order::kIndex) {
+      team.send_key(slot, index_of_rank(rank));
     } else {
-      put(slot, {0.0f, index_of_rank(rank)});
+      team.send_key(slot, ~rank);  // ascending: best first
     }
   }
 };
@@ -87,27 +106,27 @@ __device__ __forceinline__ BinMap map_of_values(const uint64_t* keys, uint32_t c
                       __uint_as_float(bits_of_key(scratch.highest)), kOrderBins);
 }
 
-// Writes the `count` winners that have been put, in order of index or value. `spare` has room for
-// as many keys of 8 bytes. Called by the whole leading block. `out` comes by value: taking its
-// address would put it into local memory everywhere.
+// Writes the `count` winners in `sort_buffer` in order of index or value. `spare` has room for as
+// many keys of 8 bytes. Called by the whole leading block. `out` comes by value: taking its address
+// would put it into local memory everywhere.
 template <Dtype D>
-__device__ __noinline__ void write_ordered(const Output<D> out, uint32_t count, void* spare,
-                                           OrderScratch& scratch) {
+__device__ __noinline__ void write_ordered(const Output<D> out, uint32_t count, void* sort_buffer,
+                                           void* spare, OrderScratch& scratch) {
   __syncthreads();
   if (out.order == Order::kIndex) {
     // Winners are spread over the row more often than not.
     const float bins_per_element =
         static_cast<float>(kOrderBins) / static_cast<float>(out.row.length);
     write_in_order(
-        static_cast<uint32_t*>(out.sort_buffer), static_cast<uint32_t*>(spare), count,
-        out.sort_entries, scratch,
+        static_cast<uint32_t*>(sort_buffer), static_cast<uint32_t*>(spare), count, out.sort_entries,
+        scratch,
         [&](uint32_t index) {
           return min(static_cast<uint32_t>(static_cast<float>(index) * bins_per_element),
                      kOrderBins - 1);
         },
         [&](uint32_t slot, uint32_t index) { out.write(slot, index); });
   } else {
-    auto* const keys = static_cast<uint64_t*>(out.sort_buffer);
+    auto* const keys = static_cast<uint64_t*>(sort_buffer);
     const BinMap map = map_of_values(keys, count, scratch);
     write_in_order(
         keys, static_cast<uint64_t*>(spare), count, out.sort_entries, scratch,
@@ -121,7 +140,7 @@ __device__ __noinline__ void write_ordered(const Output<D> out, uint32_t count, 
 
 template <Dtype D>
 __device__ __forceinline__ Output<D> make_output(const KernelParams& params, uint32_t r,
-                                                 const Row<D>& row, void* sort_buffer) {
+                                                 const Row<D>& row) {
   using Raw = typename Element<D>::Raw;
   Raw* const values = static_cast<Raw*>(params.values);
   return {row,
@@ -129,7 +148,6 @@ __device__ __forceinline__ Output<D> make_output(const KernelParams& params, uin
           values == nullptr ? nullptr : values + r * params.values_stride,
           params.k,
           params.order,
-          sort_buffer,
           params.sort_entries};
 }
 

@@ -18,8 +18,7 @@ struct KernelParams {
   int64_t values_stride;
   uint32_t width;
   uint32_t k;
-  uint32_t segment_capacity;  // entries one block may deliver to the leader
-  uint32_t sort_entries;      // 0 when the order of slots is free, else a power of two >= k
+  uint32_t sort_entries;  // 0 when the order of slots is free, else a power of two >= k
   IntVector lengths;
   IntVector row_starts;
   SamplePlan full_plan;  // for rows as long as the width; shorter ones make their own

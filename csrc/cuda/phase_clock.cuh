@@ -8,24 +8,35 @@ namespace tl_topk {
 
 enum Phase : uint32_t {
   kPhaseStart,
-  kPhaseRead,     // the first step of the row is in registers
-  kPhaseFloor,    // the floor is known
-  kPhaseFilter,   // survivors are stored
-  kPhaseDeliver,  // the leader may read them
-  kPhaseCut,      // the threshold bin is known
-  kPhaseSelect,   // winners are stored
+  kPhaseRead,      // the first step of the row is in registers
+  kPhaseFloor,     // the floor is known
+  kPhaseFilter,    // survivors are known, and their bins
+  kPhaseCount,     // and counted
+  kPhaseExchange,  // all blocks' counts are here
+  kPhaseCut,       // the threshold bin is known, and this block's slots
+  kPhaseEmit,      // winners above the bin are stored
+  kPhaseSelect,    // and those inside it
   kPhases
 };
 
 #ifdef TL_TOPK_PHASE_CLOCK
 constexpr uint32_t kPhaseBlocks = 1024;
-__device__ long long phase_clocks[kPhaseBlocks][kPhases];
+// Sums over all launches: only differences mean anything.
+__device__ uint32_t phase_clocks[kPhaseBlocks][kPhases];
+__shared__ uint32_t phase_marks[kPhases];
 
 __device__ __forceinline__ void mark(Phase phase) {
-  if (threadIdx.x == 0 && blockIdx.x < kPhaseBlocks) phase_clocks[blockIdx.x][phase] = clock64();
+  if (threadIdx.x == 0) phase_marks[phase] = clock();
+}
+__device__ __forceinline__ void record_phases() {
+  if (threadIdx.x != 0 || blockIdx.x >= kPhaseBlocks) return;
+  for (uint32_t p = 0; p < kPhases; ++p) {
+    phase_clocks[blockIdx.x][p] += phase_marks[p] - phase_marks[0];
+  }
 }
 #else
 __device__ __forceinline__ void mark(Phase) {}
+__device__ __forceinline__ void record_phases() {}
 #endif
 
 }  // namespace tl_topk

@@ -67,36 +67,48 @@ __device__ __forceinline__ uint32_t remote_add(ClusterAddress a, uint32_t x) {
   return before;
 }
 
-// Stores that report their own arrival: 8 bytes into another block's shared memory, counted by the
-// mbarrier at `barrier` in the same block. No fence is needed on either side.
-__device__ __forceinline__ void store_async(ClusterAddress a, uint32_t x, uint32_t y,
-                                            ClusterAddress barrier, bool enabled = true) {
-  // Predicated rather than branched around: survivors are spread thinly over all warps.
+// Stores that report their own arrival: into another block's shared memory, counted in bytes by the
+// mbarrier at `barrier` of the same block. No fence is needed on either side.
+__device__ __forceinline__ void store_async(ClusterAddress a, uint32_t x, ClusterAddress barrier) {
   asm volatile(
-      "{\n"
-      ".reg .pred enabled;\n"
-      "setp.ne.u32 enabled, %4, 0;\n"
-      "@enabled st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.u32 [%0], {%1, %2}, "
-      "[%3];\n"
-      "}" ::"r"(a),
-      "r"(x), "r"(y), "r"(barrier), "r"(static_cast<uint32_t>(enabled))
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u32 [%0], %1, [%2];" ::"r"(a),
+      "r"(x), "r"(barrier)
+      : "memory");
+}
+__device__ __forceinline__ void store_async(ClusterAddress a, uint64_t x, ClusterAddress barrier) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u64 [%0], %1, [%2];" ::"r"(a),
+      "l"(x), "r"(barrier)
+      : "memory");
+}
+__device__ __forceinline__ void store_async(ClusterAddress a, uint32_t x, uint32_t y,
+                                            ClusterAddress barrier) {
+  store_async(a, static_cast<uint64_t>(y) << 32 | x, barrier);
+}
+__device__ __forceinline__ void store_async(ClusterAddress a, uint4 x, ClusterAddress barrier) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.u32 [%0], {%1, %2, %3, %4}, "
+      "[%5];" ::"r"(a),
+      "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w), "r"(barrier)
       : "memory");
 }
 
-// Prepares a barrier for `arrivals` arrivals a phase, visible to the whole cluster after the next
-// cluster barrier.
+// Prepares a barrier of this block for `arrivals` arrivals a phase.
 __device__ __forceinline__ void init_barrier(uint64_t* barrier, uint32_t arrivals) {
   const auto here = static_cast<uint32_t>(__cvta_generic_to_shared(barrier));
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(here), "r"(arrivals) : "memory");
+}
+// Makes prepared barriers visible to the whole cluster, together with the next cluster barrier.
+__device__ __forceinline__ void fence_barrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-// Arrives at a barrier of any block and tells it to wait for `bytes` more of asynchronous stores.
-__device__ __forceinline__ void arrive_and_expect(ClusterAddress barrier, uint32_t bytes) {
-  asm volatile(
-      "mbarrier.arrive.expect_tx.relaxed.cluster.shared::cluster.b64 _, [%0], %1;" ::"r"(barrier),
-      "r"(bytes)
-      : "memory");
+// Arrives at a barrier of this block and tells it to wait for `bytes` more of asynchronous stores.
+__device__ __forceinline__ void arrive_and_expect(uint64_t* barrier, uint32_t bytes) {
+  const auto here = static_cast<uint32_t>(__cvta_generic_to_shared(barrier));
+  asm volatile("mbarrier.arrive.expect_tx.relaxed.cta.shared::cta.b64 _, [%0], %1;" ::"r"(here),
+               "r"(bytes)
+               : "memory");
 }
 
 // Waits until the barrier's first phase is complete: every arrival made, every byte stored.
@@ -124,17 +136,17 @@ __device__ __forceinline__ uint32_t lane0_add(uint32_t* counter, uint32_t x) {
   return before;
 }
 
-// Predicated forms of a shared-memory increment and a global store, for loops where a branch around
+// Predicated forms of a shared-memory addition and a global store, for loops where a branch around
 // each would cost more than the instruction.
-__device__ __forceinline__ void shared_increment(uint32_t* counter, bool enabled) {
+__device__ __forceinline__ void shared_add_if(uint32_t* counter, uint32_t x, bool enabled) {
   const auto here = static_cast<uint32_t>(__cvta_generic_to_shared(counter));
   asm volatile(
       "{\n"
       ".reg .pred enabled;\n"
-      "setp.ne.u32 enabled, %1, 0;\n"
-      "@enabled red.relaxed.cta.shared::cta.add.u32 [%0], 1;\n"
+      "setp.ne.u32 enabled, %2, 0;\n"
+      "@enabled red.relaxed.cta.shared::cta.add.u32 [%0], %1;\n"
       "}" ::"r"(here),
-      "r"(static_cast<uint32_t>(enabled))
+      "r"(x), "r"(static_cast<uint32_t>(enabled))
       : "memory");
 }
 __device__ __forceinline__ void store_if(int32_t* p, uint32_t x, bool enabled) {

@@ -29,13 +29,25 @@ struct Row {
   const Raw* first;     // element 0 of the row's span
   uint32_t misaligned;  // elements between the 16-byte boundary below `first` and `first`
   uint32_t length;
-  uint32_t flip;  // sign bits to invert so that larger is better: 0 or Element<D>::kSigns
+  uint32_t flip;           // sign bits to invert so that larger is better: 0 or Element<D>::kSigns
+  bool unaligned = false;  // vectors begin at `first` and are loaded element by element
 
   __device__ uint32_t vectors() const {
     return (length + misaligned + kPerVector - 1) / kPerVector;
   }
+  // A row that fills `most` vectors but does not begin at a vector's boundary touches one more: cut
+  // it into vectors from its first element instead.
+  __device__ __forceinline__ void fit(uint32_t most) {
+    if (vectors() <= most) return;
+    unaligned = true;
+    misaligned = 0;
+  }
   __device__ float oriented(uint32_t index) const {
     return Element<D>::widen(static_cast<Raw>(first[index] ^ flip));
+  }
+  // The inverse for a number that `widen_vector` or `oriented` gave: bit for bit as in memory.
+  __device__ Raw raw(float oriented) const {
+    return static_cast<Raw>(Element<D>::narrow(oriented) ^ flip);
   }
 
   // The index of vector v's first element, wrapped below zero for the few elements before the row.
@@ -47,7 +59,8 @@ struct Row {
   // comparison.
   __device__ __forceinline__ uint4 load(uint32_t v) const {
     const uint32_t i = index(v);
-    return i < length && i + (kPerVector - 1) < length ? load_inside(v) : load_edge(i);
+    const bool inside = i < length && i + (kPerVector - 1) < length && !unaligned;
+    return inside ? load_inside(v) : load_edge(i);
   }
   // The same for a vector that lies inside the row.
   __device__ __forceinline__ uint4 load_inside(uint32_t v) const {
@@ -61,6 +74,7 @@ struct Row {
       Raw raw[kPerVector];
       uint4 vector;
     } edge;
+#pragma unroll
     for (uint32_t j = 0; j < kPerVector; ++j) edge.raw[j] = i + j < length ? first[i + j] : kNaN;
     return edge.vector;
   }

@@ -42,6 +42,15 @@ struct RowRanks {
     }
   }
 
+  // f(score); NaN outside the row.
+  template <typename F>
+  __device__ __forceinline__ void for_each_score(F&& f) const {
+    for_each_vector([&](const float (&x)[kPerVector], uint32_t) {
+#pragma unroll
+      for (uint32_t j = 0; j < kPerVector; ++j) f(x[j]);
+    });
+  }
+
   template <typename F>
   __device__ __forceinline__ void operator()(F&& f) const {
     for_each_vector([&](const float (&x)[kPerVector], uint32_t first) {

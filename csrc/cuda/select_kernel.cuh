@@ -1,11 +1,13 @@
-// The kernel for k up to kMaxFastK: floor, filter, deliver, select.
+// The kernel for k up to kMaxFastK: floor, filter, count, exchange, cut, emit.
 //
 //   1. Every block loads its share of the row and guesses a floor from what it has just loaded.
-//   2. It delivers the elements above its floor to the leader: a few per cent of the row.
-//   3. The leader finds the k best among them. That is exact if at least k of them lie above the
-//      highest floor used; it counts, and says so.
-//   4. Where the sample misled (or the survivors overflow their segment) all blocks narrow the row
-//      down by exact digits instead, and deliver what passes.
+//   2. It lists the elements above its floor, a few per cent of the row, and counts them by bins.
+//   3. Blocks exchange their counts. From all of them each derives the bin that holds the k-th
+//      element, and the slots of its own elements above that bin.
+//   4. Those are written by their blocks; the leader ranks the few inside the bin.
+//
+// That is exact if the bin lies above every floor used; all blocks see whether it does. Where the
+// sample misled, or a list overflowed, all blocks find the threshold by exact digits instead.
 #pragma once
 
 #include <cstdint>
@@ -15,21 +17,20 @@
 #include "cuda/phase_clock.cuh"
 #include "cuda/row_ranks.cuh"
 #include "cuda/select.cuh"
-#include "cuda/team.cuh"
 
 namespace tl_topk {
 
 // Rows no longer than k: everything is selected, and the team shares the writing.
 template <Dtype D, Scope S>
 __device__ __noinline__ void select_all(const Output<D> out, const Team<S> team, bool largest,
-                                        void* spare, SharedState& state) {
+                                        void* sort_buffer, void* spare, SharedState& state) {
   const uint32_t n = out.row.length;
   if (out.order == Order::kValue) {
     if (!team.leads()) return;
     for (uint32_t i = threadIdx.x; i < n; i += kThreads) {
-      out.put(i, {out.row.oriented(i), i});
+      static_cast<uint64_t*>(sort_buffer)[i] = ~rank_of(out.row, i);
     }
-    write_ordered(out, n, spare, state.order);
+    write_ordered(out, n, sort_buffer, spare, state.order);
     for (uint32_t i = n + threadIdx.x; i < out.k; i += kThreads) out.pad(i, largest);
     return;
   }
@@ -46,18 +47,17 @@ __device__ __noinline__ void select_all(const Output<D> out, const Team<S> team,
 // What misleads a sample most often is a value that much of the row shares: then the floor is that
 // value. If the k-th element is one of those that equal it, only their indices remain to be
 // decided.
-template <Dtype D, Scope S>
-__device__ __forceinline__ Threshold guess_tie(const RowRanks<D>& ranks, float floor, uint32_t k,
-                                               const Team<S>& team, SharedState& state) {
+template <Scope S, typename Ranks>
+__device__ __noinline__ Threshold guess_tie(const Ranks ranks, float floor, uint32_t k,
+                                            uint32_t length, const Team<S> team,
+                                            SharedState& state) {
   uint32_t above = 0;
   uint32_t equal = 0;
-  ranks.for_each_vector([&](const float (&x)[Row<D>::kPerVector], uint32_t) {
-#pragma unroll
-    for (uint32_t j = 0; j < Row<D>::kPerVector; ++j) {
-      above += x[j] > floor;
-      equal += x[j] == floor;
-    }
+  ranks.for_each_score([&](float x) {
+    above += x > floor;
+    equal += x == floor;
   });
+  __syncthreads();  // the tables, where the sums are made next, have been read
   uint32_t* const counters = state.radix.bins;
   if (threadIdx.x < kMaxClusterBlocks) counters[threadIdx.x] = 0;
   __syncthreads();
@@ -75,37 +75,7 @@ __device__ __forceinline__ Threshold guess_tie(const RowRanks<D>& ranks, float f
   if (above < k && k <= above + equal) {
     return {order_key(__float_as_uint(floor)), 32, k - above, above + equal};
   }
-  return {0, 64, k, ranks.row.length};
-}
-
-// Narrows the row down to at most `capacity` elements, exactly, and delivers them to the leader.
-template <Dtype D, Scope S>
-__device__ __noinline__ Threshold deliver_by_radix(const Row<D> row, float floor, uint32_t k,
-                                                   uint32_t capacity, const Team<S> team,
-                                                   SharedState& state) {
-  const RowRanks<D> ranks(row, team.rank(), team.size_log2());
-  const Threshold t =
-      narrow(guess_tie(ranks, floor, k, team, state), row.length, k, capacity, state.radix, ranks,
-             [&](uint32_t* bins, uint32_t n) { team.sum(bins, n); });
-  if (threadIdx.x == 0) {
-    state.survivors = 0;
-    state.deliveries[0].survivors = t.passing;
-  }
-  team.meet();
-  ranks.for_each_vector([&](const float (&x)[Row<D>::kPerVector], uint32_t first) {
-    const auto passes = [&](uint32_t j) {
-      return first + j < row.length &&
-             t.passes(rank_key(order_key(__float_as_uint(x[j])), first + j));
-    };
-    WarpAppend<Row<D>::kPerVector> append(passes);
-    if (append.total == 0) return;
-    append.reserve([&](uint32_t n) { return team.add_survivors(n); });
-    append.for_each([&](uint32_t j, uint32_t at) {
-      if (passes(j)) team.store(at, {x[j], first + j});
-    });
-  });
-  team.meet();
-  return t;
+  return {0, 64, k, length};
 }
 
 // This lane's vectors of one step. All but the warps at the row's ends pass one check and load
@@ -116,7 +86,7 @@ __device__ __forceinline__ void load_step(const Row<D>& row, const Deal& deal, u
   constexpr uint32_t kPerVector = Row<D>::kPerVector;
   const uint32_t first = row.index(deal.vector(0, step));
   const uint32_t last = row.index(deal.vector(kLoads - 1, step)) + (kPerVector - 1);
-  if (first < row.length && last < row.length) {
+  if (first < row.length && last < row.length && !row.unaligned) {
 #pragma unroll
     for (uint32_t u = 0; u < kLoads; ++u) loaded[u] = row.load_inside(deal.vector(u, step));
   } else {
@@ -135,26 +105,88 @@ __device__ __forceinline__ void widen_step(const uint4 (&loaded)[kLoads], uint32
   }
 }
 
-constexpr uint32_t kAllSent = 0xffffffffu;
-constexpr uint32_t kUnknownCount = 0xffffffffu;  // more than any list holds
+// The filter for shares of several steps, of which x is the first: lists what passes the floor.
+template <Dtype D, int kLoads>
+__device__ __forceinline__ void list_survivors(float (&x)[kLoads * Row<D>::kPerVector],
+                                               const Row<D>& row, const Deal& deal, float floor,
+                                               Entry* list, uint32_t capacity,
+                                               uint32_t* survivors) {
+  constexpr uint32_t kPerVector = Row<D>::kPerVector;
+  constexpr uint32_t kElements = kLoads * kPerVector;
+  for (uint32_t step = 0;;) {
+    const bool last = step + 1 == deal.steps;
+    uint4 loaded[kLoads];
+    if (!last) load_step<D, kLoads>(row, deal, step + 1, loaded);
+    WarpAppend<kElements> append([&](uint32_t i) { return x[i] > floor; });
+    if (append.total != 0) {
+      append.reserve([&](uint32_t n) { return ptx::lane0_add(survivors, n); });
+      if (append.base + append.total <= capacity) {
+        append.for_each([&](uint32_t i, uint32_t at) {
+          const uint32_t index = row.index(deal.vector(i / kPerVector, step)) + i % kPerVector;
+          if (x[i] > floor) list[at] = {x[i], index};
+        });
+      }
+    }
+    if (last) break;
+    widen_step<D, kLoads>(loaded, row.flip, x);
+    ++step;
+  }
+  __syncthreads();
+}
 
+// From the entries that each block holds to the winners. `rest` gives the ranks of all elements of
+// the block's share, `held_ranks` those of the entries; each is called only on the slow paths.
+template <Dtype D, Scope S, typename Held, typename Rest, typename HeldRanks>
+__device__ __forceinline__ void select_held(const Held& held, const Rest& rest,
+                                            const HeldRanks& held_ranks, const Output<D>& out,
+                                            const Team<S>& team, SharedState& state) {
+  count_bins(held, team.own_table());
+  __syncthreads();
+  mark(kPhaseCount);
+  team.send_table();
+  team.await_tables();
+  mark(kPhaseExchange);
+
+  tally_tables(state.tables, team.size_log2(), out.k, state.tally);
+  mark(kPhaseCut);
+  const Tally& tally = state.tally;
+  const Crossing cut = tally.cut;
+  const float floor = __uint_as_float(bits_of_key(tally.highest_floor));
+  // Above the highest floor no block has rejected anything.
+  const bool complete = tally.highest_floor == tally.lowest_floor || cut.bin > held.map(floor);
+  if (tally.overflow != 0 || cut.bin == kNoBin || !complete) {
+    const auto ranks = rest();
+    const Threshold tie = guess_tie(ranks, floor, out.k, out.row.length, team, state);
+    select_by_radix(ranks, tie, out, team, state);
+  } else if (cut.inside > kMaxResidual) {
+    constexpr uint32_t kUnknownCount = 0xffffffffu;  // more than any list holds
+    select_by_radix(held_ranks(), {0, 64, out.k, kUnknownCount}, out, team, state);
+  } else {
+    select_by_cut(held, cut, out, team, state);
+  }
+}
+
+// kHeld: how many survivors a thread has room for; 0 where a share stays in registers.
 template <Dtype D, Scope S, int kLoadsLog2, uint32_t kHeld>
 __device__ __forceinline__ void select_row(const KernelParams& params) {
   constexpr int kLoads = 1 << kLoadsLog2;
   constexpr uint32_t kPerVector = Row<D>::kPerVector;
   constexpr uint32_t kElements = kLoads * kPerVector;
+  constexpr bool kResident = kHeld == 0;
   extern __shared__ __align__(16) unsigned char shared_memory[];
   SharedState& state = *reinterpret_cast<SharedState*>(shared_memory);
-  Entry* const entries = reinterpret_cast<Entry*>(shared_memory + sizeof(SharedState));
-  const Team<S> team(state, entries, params);
-  void* const sort_buffer = entries + (params.segment_capacity << team.size_log2());
+  Entry* const list = reinterpret_cast<Entry*>(shared_memory + sizeof(SharedState));
+  // Room to sort: this many keys, and as many spare ones in place of the list.
+  void* const sort_buffer = list + max(kHeld * kThreads, params.sort_entries);
+  const Team<S> team(state, sort_buffer, params);
   mark(kPhaseStart);
   ptx::wait_for_previous_kernel();
 
-  const Row<D> row = find_row<D>(params, team.row());
-  const Output<D> out = make_output(params, team.row(), row, sort_buffer);
+  Row<D> row = find_row<D>(params, team.row());
+  if constexpr (kResident) row.fit(kLoads * kThreads << team.size_log2());
+  const Output<D> out = make_output(params, team.row(), row);
   if (row.length <= out.k) {
-    select_all<D, S>(out, team, params.largest, entries, state);
+    select_all<D, S>(out, team, params.largest, sort_buffer, list, state);
     return;
   }
 
@@ -164,104 +196,62 @@ __device__ __forceinline__ void select_row(const KernelParams& params) {
   load_step<D, kLoads>(row, deal, 0, loaded);
 
   const bool full = row.length == params.width;
-  state.select_bins[threadIdx.x] = 0;
+  CountTable& table = team.own_table();
+  if (threadIdx.x < kTableWords) table.words[threadIdx.x] = 0;
   if (threadIdx.x < kMaxResidual) state.residual[threadIdx.x] = 0;
-  if (threadIdx.x < 2 * kWarp) state.anchors.better[threadIdx.x] = 0;
   if (threadIdx.x == 0) {
     state.survivors = 0;
-    state.sent = kAllSent;
     state.winners = 0;
     state.residual_count = 0;
-    state.radix.crossing.bin = kNoBin;
+    state.tally.cut.bin = kNoBin;
   }
   if (!full && threadIdx.x == kThreads - 1) {
     state.plan =
         plan_sample(row.length, out.k, kPerVector, kLoads, kThreads, 1u << team.size_log2());
   }
-  team.open();
+  team.open(out.sorted_bytes());
 
   float x[kElements];
   widen_step<D, kLoads>(loaded, row.flip, x);
   mark(kPhaseRead);
   const Anchors anchors =
       find_anchors<kElements>(x, full ? params.full_plan : state.plan, state.anchors);
-  mark(kPhaseFloor);
+  const BinMap own_map = make_bin_map(anchors.low, anchors.ceiling, kTableBins);
   team.await_open();
+  team.send_map(own_map);
+  mark(kPhaseFloor);
 
-  const uint32_t segment = team.rank() * params.segment_capacity;
-  for (uint32_t step = 0;;) {
-    const bool last = step + 1 == deal.steps;
-    if (!last) load_step<D, kLoads>(row, deal, step + 1, loaded);
-    WarpAppend<kElements> append([&](uint32_t i) { return x[i] > anchors.floor; });
-    if (append.total != 0) {
-      append.reserve([&](uint32_t n) { return ptx::lane0_add(&state.survivors, n); });
-      if (append.base + append.total <= params.segment_capacity) {
-        append.for_each([&](uint32_t i, uint32_t at) {
-          const uint32_t index = row.index(deal.vector(i / kPerVector, step)) + i % kPerVector;
-          team.send(segment + at, {x[i], index}, x[i] > anchors.floor);
-        });
-      } else if (append.base <= params.segment_capacity) {
-        state.sent = append.base;  // the first warp without room; the count tells the leader
-      }
-    }
-    if (last) break;
-    widen_step<D, kLoads>(loaded, row.flip, x);
-    ++step;
-  }
-  __syncthreads();
   if (threadIdx.x == 0) {
-    team.send_delivery({state.survivors, anchors.floor}, min(state.survivors, state.sent));
+    table.overflow = 0;
+    table.floor_key = order_key_of_number(__float_as_uint(anchors.floor));
   }
-  mark(kPhaseFilter);
-
-  VerdictMessage verdict;
-  if (team.leads()) {
-    team.await_deliveries();
-    mark(kPhaseDeliver);
-    // Lanes look at one block each; every warp comes to the same conclusion.
-    const uint32_t lane = threadIdx.x % kWarp;
-    const Delivery d = state.deliveries[lane & ((1u << team.size_log2()) - 1)];
-    const bool overflow = __any_sync(kAllLanes, d.survivors > params.segment_capacity);
-    const float floor = __uint_as_float(
-        bits_of_key(__reduce_max_sync(kAllLanes, order_key_of_number(__float_as_uint(d.floor)))));
-    if (!overflow) {
-      const EntryList list{entries, state.deliveries, team.size_log2(), params.segment_capacity};
-      const BinMap map = make_bin_map(fmaxf(anchors.low, floor), anchors.ceiling, kSelectBins);
-      const HeldEntries<kHeld> held(list, [&](float score) {
-        const auto bin = static_cast<int32_t>(map(score));
-        return score > floor ? bin : -1;
-      });
-      const Crossing cut = find_cut(held, out.k, state);
-      mark(kPhaseCut);
-      if (cut.bin != kNoBin) {
-        team.send_verdict({kSelected, floor});
-        if (cut.inside <= kMaxResidual) {
-          select_by_cut(held, cut, out, state);
-        } else {
-          select_by_radix(list, floor, {0, 64, out.k, kUnknownCount}, out, state);
-        }
-        if (!out.free_order()) write_ordered(out, out.k, entries, state.order);
-        mark(kPhaseSelect);
-        return;
-      }
-    }
-    verdict = {kMisled, floor};
-    team.send_verdict(verdict);
+  if constexpr (kResident) {
+    const ResidentEntries<D, kLoads> held(x, row, deal, anchors.floor, team.await_map(own_map));
+    mark(kPhaseFilter);
+    const auto ranks = [&] { return ResidentRanks<D, kLoads>(x, row, deal); };
+    select_held(held, ranks, ranks, out, team, state);
   } else {
-    verdict = team.await_verdict();
-    if (verdict.verdict == kSelected) return;
+    constexpr uint32_t kRoom = kHeld * kThreads;
+    list_survivors<D, kLoads>(x, row, deal, anchors.floor, list, kRoom, &state.survivors);
+    const bool overflow = state.survivors > kRoom;
+    if (threadIdx.x == 0) table.overflow = overflow;
+    const uint32_t listed = overflow ? 0 : state.survivors;
+    const ListedEntries<kHeld> held(list, listed, team.await_map(own_map));
+    mark(kPhaseFilter);
+    select_held(
+        held, [&] { return RowRanks<D>(row, team.rank(), team.size_log2()); },
+        [&] { return ListRanks{list, listed}; }, out, team, state);
   }
-
-  const Threshold t = deliver_by_radix<D, S>(
-      row, verdict.floor, out.k, params.segment_capacity << team.size_log2(), team, state);
-  if (!team.leads()) return;
-  constexpr float kNoFloor = NAN;  // nothing compares less
-  select_by_radix(EntryList{entries, state.deliveries, 0, 0}, kNoFloor, t, out, state);
-  if (!out.free_order()) write_ordered(out, out.k, entries, state.order);
+  if (!out.free_order() && team.leads()) {
+    team.await_keys();
+    write_ordered(out, out.k, sort_buffer, list, state.order);
+  }
+  mark(kPhaseSelect);
+  record_phases();
 }
 
 template <Dtype D, Scope S, int kLoadsLog2, uint32_t kHeld>
-__global__ void __launch_bounds__(kThreads, kLoadsLog2 == 2 || kHeld > kFewEntries ? 1 : 2)
+__global__ void __launch_bounds__(kThreads, S == Scope::kCluster || kLoadsLog2 == 2 ? 1 : 2)
     select_kernel(const __grid_constant__ KernelParams params) {
   if constexpr (S == Scope::kBlock || ptx::kHasClusters) {
     select_row<D, S, kLoadsLog2, kHeld>(params);

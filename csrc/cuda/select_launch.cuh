@@ -25,7 +25,6 @@ inline KernelParams make_params(const TopKArgs& args, const LaunchConfig& config
           args.values_stride,
           static_cast<uint32_t>(p.width),
           static_cast<uint32_t>(p.k),
-          static_cast<uint32_t>(config.segment_capacity),
           static_cast<uint32_t>(config.sort_entries),
           args.lengths,
           args.row_starts,
@@ -35,24 +34,18 @@ inline KernelParams make_params(const TopKArgs& args, const LaunchConfig& config
           blocks_log2};
 }
 
-template <Dtype D, int kLoadsLog2>
+template <Dtype D, int kLoadsLog2, int kHeld>
 void launch_select_kernel(const TopKArgs& args, const LaunchConfig& config, cudaStream_t stream) {
   const KernelParams params = make_params(args, config);
-  const bool one_block = config.scope == Scope::kBlock;
-  if (config.entries_per_thread <= kFewEntries) {
-    one_block
-        ? launch<select_kernel<D, Scope::kBlock, kLoadsLog2, kFewEntries>>(config, stream, params)
-        : launch<select_kernel<D, Scope::kCluster, kLoadsLog2, kFewEntries>>(config, stream,
-                                                                             params);
-  } else {
-    one_block
-        ? launch<select_kernel<D, Scope::kBlock, kLoadsLog2, kManyEntries>>(config, stream, params)
-        : launch<select_kernel<D, Scope::kCluster, kLoadsLog2, kManyEntries>>(config, stream,
-                                                                              params);
-  }
+  config.scope == Scope::kBlock
+      ? launch<select_kernel<D, Scope::kBlock, kLoadsLog2, kHeld>>(config, stream, params)
+      : launch<select_kernel<D, Scope::kCluster, kLoadsLog2, kHeld>>(config, stream, params);
 }
 
-// Loads in flight per thread: up to 16 elements' worth.
+// Loads in flight per thread: up to 16 elements' worth, as many as a share of several steps takes.
+template <Dtype D>
+constexpr int kMostLoadsLog2 = D == Dtype::kFloat32 ? 2 : 1;
+
 template <Dtype D>
 void launch_select(const TopKArgs& args, const LaunchConfig& config, cudaStream_t stream) {
   if (config.large_k) {
@@ -62,11 +55,19 @@ void launch_select(const TopKArgs& args, const LaunchConfig& config, cudaStream_
         : launch<large_k_kernel<D, Scope::kCluster>>(config, stream, params);
     return;
   }
-  if (config.vectors_per_thread == 1) return launch_select_kernel<D, 0>(args, config, stream);
-  if constexpr (D == Dtype::kFloat32) {
-    if (config.vectors_per_thread == 4) return launch_select_kernel<D, 2>(args, config, stream);
+  switch (config.entries_per_thread) {
+    case kResident:
+      if (D == Dtype::kFloat32 && config.vectors_per_thread > 1) {
+        return launch_select_kernel<D, kMostLoadsLog2<D> - 1, kResident>(args, config, stream);
+      }
+      return launch_select_kernel<D, 0, kResident>(args, config, stream);
+    case kFewEntries:
+      return launch_select_kernel<D, kMostLoadsLog2<D>, kFewEntries>(args, config, stream);
+    case kSomeEntries:
+      return launch_select_kernel<D, kMostLoadsLog2<D>, kSomeEntries>(args, config, stream);
+    default:
+      return launch_select_kernel<D, kMostLoadsLog2<D>, kManyEntries>(args, config, stream);
   }
-  launch_select_kernel<D, 1>(args, config, stream);
 }
 
 }  // namespace tl_topk

@@ -1,9 +1,9 @@
-// The elements that passed the floor: how warps append them to a list, and how the leader holds it.
+// The elements of a block that passed its floor: survivors.
 #pragma once
 
 #include <cstdint>
 
-#include "cuda/prefix_sum.cuh"
+#include "bin_map.h"
 #include "cuda/ptx.cuh"
 #include "cuda/row.cuh"
 #include "key.h"
@@ -18,69 +18,61 @@ struct __align__(8) Entry {
   __device__ uint64_t rank() const { return rank_key(order_key(__float_as_uint(score)), index); }
 };
 
-// How many survivors a block had, and the floor they passed.
-struct __align__(8) Delivery {
-  uint32_t survivors;
-  float floor;
-};
+// What a block keeps of its share of the row, in registers, with the bin of each; two ways.
+//
+// A share that one step loads stays where it is. kHeld elements a thread, most of them rejected.
+template <Dtype D, uint32_t kLoads>
+struct ResidentEntries {
+  static constexpr uint32_t kPerVector = Row<D>::kPerVector;
+  static constexpr uint32_t kHeld = kLoads * kPerVector;
 
-// Entries in the leader's shared memory: one segment a block, a power of two of them.
-struct EntryList {
-  const Entry* entries;
-  const Delivery* deliveries;  // one a segment
-  uint32_t segments_log2;
-  uint32_t stride;  // between segments, in entries
+  const float (&score)[kHeld];
+  uint32_t first[kLoads];  // the index of each vector's first element
+  BinMap map;
+  int32_t bin[kHeld];  // -1: rejected
 
-  // Which segment this warp looks at, and from where in what steps.
-  struct Share {
-    uint32_t segment;
-    uint32_t first;
-    uint32_t step;
-  };
-  __device__ __forceinline__ Share share() const {
-    const uint32_t warp = threadIdx.x / kWarp;
-    const uint32_t log2 = kWarpsLog2 - segments_log2;  // warps on one segment
-    return {warp >> log2, (warp & ((1u << log2) - 1)) * kWarp + threadIdx.x % kWarp, kWarp << log2};
-  }
-
-  // Calls f(entry, valid) in whole warps, so that f may vote.
-  template <typename F>
-  __device__ void for_each(F&& f) const {
-    const Share mine = share();
-    const uint32_t count = deliveries[mine.segment].survivors;
-    for (uint32_t i = mine.first; i - threadIdx.x % kWarp < count; i += mine.step) {
-      f(entries[mine.segment * stride + min(i, count - 1)], i < count);
+  __device__ __forceinline__ ResidentEntries(const float (&x)[kHeld], const Row<D>& row,
+                                             const Deal& deal, float floor, const BinMap& map_)
+      : score(x), map(map_) {
+#pragma unroll
+    for (uint32_t u = 0; u < kLoads; ++u) first[u] = row.index(deal.vector(u, 0));
+#pragma unroll
+    for (uint32_t u = 0; u < kHeld; ++u) {
+      const auto b = static_cast<int32_t>(map(x[u]));
+      bin[u] = x[u] > floor ? b : -1;
     }
   }
+  __device__ __forceinline__ Entry entry(uint32_t u) const {
+    return {score[u], first[u / kPerVector] + u % kPerVector};
+  }
+  template <typename F>
+  __device__ __forceinline__ void for_each(F&& f) const {
+#pragma unroll
+    for (uint32_t u = 0; u < kHeld; ++u) f(u);
+  }
 };
 
-// The same list spread over the leader's registers, each entry as its index and its bin, so that
-// shared memory is read once. kHeld entries a thread.
-template <uint32_t kHeld>
-struct HeldEntries {
-  static constexpr uint32_t kUsual = kHeld * 2 / 3;  // one branch skips the rest, seldom there
+// A share that takes several steps: its survivors were listed in shared memory. kHeld entries a
+// thread.
+template <uint32_t kHeld_>
+struct ListedEntries {
+  static constexpr uint32_t kHeld = kHeld_;
+  // One branch a warp skips the rest, which is seldom there.
+  static constexpr uint32_t kUsual = kHeld <= 4 ? 1 : kHeld * 3 / 4;
 
-  uint32_t index[kHeld];
-  int32_t bin[kHeld];  // -1: there is no entry, or not above the floor
-  bool more;           // does this warp hold more than kUsual?
-  const Entry* first;  // this thread's entries in shared memory, for the few that are looked at
-  uint32_t step;       // again
+  Entry entries[kHeld];
+  BinMap map;
+  int32_t bin[kHeld];  // -1: there is no entry
+  bool more;           // does this warp hold more than kUsual a lane?
 
-  // `bin_of(score)` is called for entries that are there.
-  template <typename BinOf>
-  __device__ __forceinline__ HeldEntries(const EntryList& list, BinOf&& bin_of) {
-    const EntryList::Share mine = list.share();
-    const auto count = static_cast<int32_t>(list.deliveries[mine.segment].survivors);
-    step = mine.step;
-    more = count > static_cast<int32_t>(step * kUsual);
-    first = list.entries + mine.segment * list.stride + mine.first;
-    // Past the survivors lies what was there before: read, but never looked at.
-    int32_t left = count - static_cast<int32_t>(mine.first);
+  __device__ __forceinline__ ListedEntries(const Entry* list, uint32_t count, const BinMap& map_)
+      : map(map_) {
+    more = count > kThreads * kUsual + threadIdx.x / kWarp * kWarp;
     const auto load = [&](uint32_t u) {
-      const Entry e = first[u * step];
-      index[u] = e.index;
-      const int32_t b = bin_of(e.score);
-      bin[u] = left > static_cast<int32_t>(u * step) ? b : -1;
+      // Past the list's end lies what was there before: read, but never looked at.
+      const uint32_t i = u * kThreads + threadIdx.x;
+      entries[u] = list[i];
+      bin[u] = i < count ? static_cast<int32_t>(map(entries[u].score)) : -1;
     };
 #pragma unroll
     for (uint32_t u = 0; u < kUsual; ++u) load(u);
@@ -91,15 +83,57 @@ struct HeldEntries {
       for (uint32_t u = kUsual; u < kHeld; ++u) load(u);
     }
   }
-
-  // Calls f(u) for every entry that may be there, unrolled.
+  __device__ __forceinline__ const Entry& entry(uint32_t u) const { return entries[u]; }
   template <typename F>
-  __device__ __forceinline__ void for_each(F&& f) const {
+  __device__ __forceinline__ void for_each(F&& f) const {  // unrolled; in whole warps
 #pragma unroll
     for (uint32_t u = 0; u < kUsual; ++u) f(u);
     if (more) {
 #pragma unroll
       for (uint32_t u = kUsual; u < kHeld; ++u) f(u);
+    }
+  }
+};
+
+// The same as ranks, for the paths that compare exactly: calls f(rank, valid) in whole warps.
+template <Dtype D, uint32_t kLoads>
+struct ResidentRanks {
+  static constexpr uint32_t kPerVector = Row<D>::kPerVector;
+  static constexpr uint32_t kHeld = kLoads * kPerVector;
+
+  float score[kHeld];
+  uint32_t first[kLoads];
+  uint32_t length;
+
+  __device__ ResidentRanks(const float (&x)[kHeld], const Row<D>& row, const Deal& deal)
+      : length(row.length) {
+    for (uint32_t u = 0; u < kLoads; ++u) first[u] = row.index(deal.vector(u, 0));
+    for (uint32_t u = 0; u < kHeld; ++u) score[u] = x[u];
+  }
+  template <typename F>
+  __device__ __forceinline__ void operator()(F&& f) const {
+#pragma unroll
+    for (uint32_t u = 0; u < kHeld; ++u) {
+      const uint32_t index = first[u / kPerVector] + u % kPerVector;
+      f(rank_key(order_key(__float_as_uint(score[u])), index), index < length);
+    }
+  }
+  // f(score); NaN outside the row.
+  template <typename F>
+  __device__ __forceinline__ void for_each_score(F&& f) const {
+#pragma unroll
+    for (uint32_t u = 0; u < kHeld; ++u) f(score[u]);
+  }
+};
+
+struct ListRanks {
+  const Entry* list;
+  uint32_t count;
+
+  template <typename F>
+  __device__ __forceinline__ void operator()(F&& f) const {
+    for (uint32_t i = threadIdx.x; i / kWarp * kWarp < count; i += kThreads) {
+      f(list[min(i, count - 1)].rank(), i < count);
     }
   }
 };

@@ -1,9 +1,9 @@
 // The blocks that share one row, and how they meet: the only code that knows the scope.
 //
-// Every block delivers its survivors to the leader, which alone selects. What crosses the network
-// is a few thousand entries once, no more than the count tables of an all-to-all exchange would be,
-// and no block but the leader waits for anything on the way. Deliveries are asynchronous stores
-// that an mbarrier of the leader counts in, so no block fences either.
+// What blocks exchange on the way is asynchronous stores that an mbarrier of the receiver counts
+// in: the map (8 bytes, leader to all), the count tables (all to all), and at the end the few
+// entries of the cut's bin (to the leader). No block fences, and none waits for another's progress
+// beyond the message it needs.
 #pragma once
 
 #include <cstdint>
@@ -20,44 +20,52 @@ class Team;
 template <>
 class Team<Scope::kBlock> {
  public:
-  __device__ Team(SharedState& state, Entry* entries, const KernelParams&)
-      : state_(state), entries_(entries) {}
+  __device__ Team(SharedState& state, void* sort_buffer, const KernelParams&)
+      : state_(state), sort_buffer_(sort_buffer) {}
   __device__ uint32_t row() const { return blockIdx.x; }
   __device__ uint32_t rank() const { return 0; }
   __device__ uint32_t size_log2() const { return 0; }
   __device__ bool leads() const { return true; }
-  __device__ void open() const { __syncthreads(); }
+  __device__ void open(uint32_t) const { __syncthreads(); }
   __device__ void await_open() const {}
 
-  __device__ void send(uint32_t at, Entry e, bool enabled) const {
-    if (enabled) entries_[at] = e;
+  __device__ void send_map(const BinMap&) const {}
+  __device__ BinMap await_map(const BinMap& own) const { return own; }
+  __device__ CountTable& own_table() const { return state_.tables[0]; }
+  __device__ void send_table() const {
+    if (threadIdx.x >= kWarp) return;
+    auto* const words = reinterpret_cast<uint4*>(state_.tables[0].words) + threadIdx.x;
+    *words = sum_from_top(*words);
   }
-  __device__ void send_delivery(Delivery d, uint32_t) const { state_.deliveries[0] = d; }
-  __device__ void await_deliveries() const { __syncthreads(); }
-  __device__ void send_verdict(VerdictMessage) const {}
-  __device__ VerdictMessage await_verdict() const { return {}; }  // there is nobody else
+  __device__ void await_tables() const { __syncthreads(); }
+  __device__ void expect_residual(uint32_t) const {}
+  __device__ void send_residual(uint32_t at, uint64_t rank) const { state_.residual[at] = rank; }
+  __device__ void await_residual() const { __syncthreads(); }
+  __device__ void send_key(uint32_t at, uint32_t key) const {
+    static_cast<uint32_t*>(sort_buffer_)[at] = key;
+  }
+  __device__ void send_key(uint32_t at, uint64_t key) const {
+    static_cast<uint64_t*>(sort_buffer_)[at] = key;
+  }
+  __device__ void await_keys() const {}
 
   __device__ void meet() const { __syncthreads(); }
-  __device__ void store(uint32_t at, Entry e) const { entries_[at] = e; }
-  __device__ uint32_t add_survivors(uint32_t n) const {
-    return ptx::lane0_add(&state_.survivors, n);
-  }
+  __device__ uint32_t add_winners(uint32_t n) const { return ptx::lane0_add(&state_.winners, n); }
   __device__ void sum(uint32_t*, uint32_t) const {}
   __device__ uint32_t sum_before(uint32_t) const { return 0; }
 
  private:
   SharedState& state_;
-  Entry* entries_;
+  void* sort_buffer_;
 };
 
-// One cluster: block 0 leads, and the others write into its shared memory.
+// One cluster; block 0 leads.
 template <>
 class Team<Scope::kCluster> {
  public:
-  __device__ Team(SharedState& state, Entry* entries, const KernelParams& params)
+  __device__ Team(SharedState& state, void* sort_buffer, const KernelParams& params)
       : state_(state),
-        entries_(ptx::cluster_address(entries, 0)),
-        delivered_(ptx::cluster_address(&state.delivered, 0)),
+        sort_buffer_(sort_buffer),
         rank_(ptx::cluster_rank()),
         size_log2_(params.blocks_log2) {}
   __device__ uint32_t row() const { return blockIdx.x >> size_log2_; }
@@ -66,50 +74,79 @@ class Team<Scope::kCluster> {
   __device__ bool leads() const { return rank_ == 0; }
 
   // No block may touch another's shared memory before that block runs and has set it up.
-  __device__ void open() const {
+  // `sorted_bytes`: what `send_key` will bring to the leader.
+  __device__ void open(uint32_t sorted_bytes) const {
     if (threadIdx.x == 0) {
-      ptx::init_barrier(&state_.delivered, 1u << size_log2_);
-      ptx::init_barrier(&state_.decided, 1);
-      ptx::arrive_and_expect(ptx::cluster_address(&state_.decided, rank_), sizeof(Entry));
+      ptx::init_barrier(&state_.mapped, 1);
+      ptx::init_barrier(&state_.tallied, 1);
+      ptx::init_barrier(&state_.settled, 1);
+      ptx::init_barrier(&state_.sorted, 1);
+      ptx::fence_barrier_init();
+      ptx::arrive_and_expect(&state_.mapped, sizeof(MapMessage));
+      ptx::arrive_and_expect(&state_.tallied, kTableMessageBytes << size_log2_);
+      ptx::arrive_and_expect(&state_.sorted, sorted_bytes);
     }
     __syncthreads();
     ptx::cluster_arrive_relaxed();
   }
   __device__ void await_open() const { ptx::cluster_wait(); }
 
-  // To entry `at` of the leader's list.
-  __device__ void send(uint32_t at, Entry e, bool enabled) const {
-    ptx::store_async(entries_ + at * static_cast<uint32_t>(sizeof(Entry)), __float_as_uint(e.score),
-                     e.index, delivered_, enabled);
-  }
-  // By one thread, once its block has sent `sent` entries.
-  __device__ void send_delivery(Delivery d, uint32_t sent) const {
-    ptx::arrive_and_expect(delivered_, (sent + 1) * static_cast<uint32_t>(sizeof(Entry)));
-    ptx::store_async(ptx::cluster_address(&state_.deliveries[rank_], 0), d.survivors,
-                     __float_as_uint(d.floor), delivered_);
-  }
-  __device__ void await_deliveries() const { ptx::await_barrier(&state_.delivered); }
-  // From the leader to all others: it may end before a message to itself would arrive.
-  __device__ void send_verdict(VerdictMessage m) const {
+  // All blocks count by the leader's map; it is on its way while they filter.
+  __device__ void send_map(const BinMap& map) const {
     const uint32_t to = threadIdx.x;
-    if (to == 0 || to >= 1u << size_log2_) return;
-    ptx::store_async(ptx::cluster_address(&state_.verdict, to), m.verdict, __float_as_uint(m.floor),
-                     ptx::cluster_address(&state_.decided, to));
+    if (!leads() || to == 0 || to >= 1u << size_log2_) return;
+    ptx::store_async(ptx::cluster_address(&state_.map, to), __float_as_uint(map.scale),
+                     __float_as_uint(map.shift), ptx::cluster_address(&state_.mapped, to));
   }
-  __device__ VerdictMessage await_verdict() const {
-    ptx::await_barrier(&state_.decided);
-    return state_.verdict;
+  __device__ BinMap await_map(const BinMap& own) const {
+    if (leads()) return own;
+    ptx::await_barrier(&state_.mapped);
+    return {state_.map.scale, state_.map.shift, own.last};
   }
+
+  __device__ CountTable& own_table() const { return state_.own; }
+  // One warp sends it to one block.
+  __device__ void send_table() const {
+    const uint32_t to = threadIdx.x / kWarp;
+    if (to >= 1u << size_log2_) return;
+    const uint32_t lane = threadIdx.x % kWarp;
+    const auto table = ptx::cluster_address(&state_.tables[rank_], to);
+    const auto barrier = ptx::cluster_address(&state_.tallied, to);
+    ptx::store_async(table + lane * static_cast<uint32_t>(sizeof(uint4)),
+                     sum_from_top(reinterpret_cast<const uint4*>(state_.own.words)[lane]), barrier);
+    if (lane == 0) {
+      ptx::store_async(table + sizeof(state_.own.words), state_.own.overflow, state_.own.floor_key,
+                       barrier);
+    }
+  }
+  __device__ void await_tables() const { ptx::await_barrier(&state_.tallied); }
+
+  // At the leader, by one thread.
+  __device__ void expect_residual(uint32_t count) const {
+    ptx::arrive_and_expect(&state_.settled, count * static_cast<uint32_t>(sizeof(uint64_t)));
+  }
+  __device__ void send_residual(uint32_t at, uint64_t rank) const {
+    ptx::store_async(ptx::cluster_address(&state_.residual[at], 0), rank,
+                     ptx::cluster_address(&state_.settled, 0));
+  }
+  __device__ void await_residual() const { ptx::await_barrier(&state_.settled); }
+
+  // To the leader's sort buffer.
+  __device__ void send_key(uint32_t at, uint32_t key) const {
+    ptx::store_async(ptx::cluster_address(static_cast<uint32_t*>(sort_buffer_) + at, 0), key,
+                     ptx::cluster_address(&state_.sorted, 0));
+  }
+  __device__ void send_key(uint32_t at, uint64_t key) const {
+    ptx::store_async(ptx::cluster_address(static_cast<uint64_t*>(sort_buffer_) + at, 0), key,
+                     ptx::cluster_address(&state_.sorted, 0));
+  }
+  __device__ void await_keys() const { ptx::await_barrier(&state_.sorted); }
 
   // The slow path: ordinary stores between barriers of the whole cluster.
   __device__ void meet() const { ptx::cluster_sync(); }
-  __device__ void store(uint32_t at, Entry e) const {
-    ptx::remote_store(entries_ + at * static_cast<uint32_t>(sizeof(Entry)),
-                      __float_as_uint(e.score), e.index);
-  }
-  // Adds to the leader's survivor counter and returns what it held.
-  __device__ uint32_t add_survivors(uint32_t n) const {
-    return ptx::remote_add(ptx::cluster_address(&state_.survivors, 0), n);
+  // Adds to the leader's counter of winners and returns what it held.
+  __device__ uint32_t add_winners(uint32_t n) const {
+    return ptx::remote_add(ptx::cluster_address(&state_.winners, 0), n);
   }
   // Replaces the first n of every block's counters by their sums over all blocks; n is a multiple
   // of the team's size. Block b alone reads and writes slice b of each block's counters, so no copy
@@ -136,18 +173,20 @@ class Team<Scope::kCluster> {
   // The sum of what the blocks before this one pass.
   __device__ uint32_t sum_before(uint32_t x) const {
     if (threadIdx.x < 1u << size_log2_) {
-      ptx::remote_store(ptx::cluster_address(&state_.deliveries[rank_], threadIdx.x), x);
+      ptx::remote_store(ptx::cluster_address(&state_.before[rank_], threadIdx.x), x);
     }
     meet();
     uint32_t before = 0;
-    for (uint32_t b = 0; b < rank_; ++b) before += state_.deliveries[b].survivors;
+    for (uint32_t b = 0; b < rank_; ++b) before += state_.before[b];
     return before;
   }
 
  private:
+  static constexpr uint32_t kTableMessageBytes =
+      sizeof(CountTable::words) + sizeof(CountTable::overflow) + sizeof(CountTable::floor_key);
+
   SharedState& state_;
-  ptx::ClusterAddress entries_;
-  ptx::ClusterAddress delivered_;
+  void* sort_buffer_;
   uint32_t rank_;
   uint32_t size_log2_;
 };

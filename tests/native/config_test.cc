@@ -34,9 +34,10 @@ void fits(const Problem& p, const DeviceFacts& device) {
   }
   CHECK(c.large_k == (p.k > tl_topk::kMaxFastK));
   if (c.large_k) return;
-  // The exact fallback needs room for k entries, and the leader registers for a segment.
-  CHECK(c.segment_capacity * c.blocks_per_row >= p.k);
-  CHECK(c.segment_capacity * c.blocks_per_row <= c.threads * c.entries_per_thread);
+  // What one step loads stays in registers only if it is the block's whole share.
+  const int64_t a_step =
+      int64_t{c.threads} * c.vectors_per_thread * 16 / tl_topk::element_size(p.dtype);
+  if (c.entries_per_thread == tl_topk::kResident) CHECK(a_step * c.blocks_per_row >= p.width);
   CHECK(p.order == Order::kAny ? c.sort_entries == 0 : c.sort_entries >= p.k);
 }
 
@@ -70,7 +71,8 @@ void rows_get_clusters_while_they_fit() {
     p.k = 2048;
     return choose_launch(p, kH200).blocks_per_row;
   };
-  CHECK(blocks(1, 4096) == 1);
+  CHECK(blocks(1, 4095) == 1);
+  CHECK(blocks(1, 4096) == 2);
   CHECK(blocks(1, 16384) == 8);
   CHECK(blocks(1, 65536) == 16);
   CHECK(blocks(16, 65536) == 4);

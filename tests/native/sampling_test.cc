@@ -26,7 +26,7 @@ void ranks_are_ranks() {
         for (const uint32_t loads : {1u, 2u, 4u}) {
           const SamplePlan p = plan_sample(length, k, kPerVector, loads, kThreads, blocks);
           CHECK(p.per_thread >= 1 && p.per_thread <= loads * kPerVector);
-          CHECK(p.lanes == 1 || p.lanes == 2 || p.lanes == 4);
+          CHECK(p.lanes == 1 || p.lanes == 2 || p.lanes == 4 || p.lanes == 8);
           CHECK(p.groups >= 1 && p.groups <= kGroups);
           CHECK(p.low_rank >= 1 && p.low_rank <= p.groups);
           CHECK(p.ceiling_rank >= 1 && p.ceiling_rank <= p.low_rank);
@@ -99,10 +99,15 @@ void floor_admits_what_is_wanted(uint32_t blocks, uint32_t loads, uint32_t lengt
   }
   CHECK(misled <= 1);
   admitted /= kTrials * blocks;
-  // Little more than what is wanted, or else so few that the leader holds them all. Without a floor
-  // every element is delivered.
-  const double held = 0.9 * kThreads * tl_topk::kFewEntries;
+  // Little more than what is wanted, or else so few that all blocks together hold them. Without a
+  // floor every element is.
+  const double held = 0.9 * kThreads * tl_topk::kSomeEntries * blocks;
   CHECK((plan.has_floor ? admitted : length) < std::max(2.5 * k, held));
+  // And as many as the configuration makes room for.
+  if (plan.has_floor) {
+    const double expected = length * tl_topk::admitted_share(plan, 0);
+    CHECK(0.7 * expected < admitted && admitted < 1.1 * expected);
+  }
 }
 
 void nothing_to_select_needs_no_sample() {
