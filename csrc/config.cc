@@ -10,7 +10,7 @@ namespace {
 constexpr int kEntryBytes = 8;
 constexpr int kThreadsPerBlock = 512;
 constexpr int64_t kMaxElementsPerThread = 16;  // in registers
-constexpr int64_t kMostResident = 8;           // elements a thread; more are better listed
+constexpr int kMostResident = 8;               // elements a thread; more are better listed
 constexpr int kMinElementsPerBlock = 2048;     // fewer, and meeting costs more than it saves
 
 int64_t round_up_to_power_of_two(int64_t x) {
@@ -43,7 +43,8 @@ double survivors_per_block(const Problem& problem, const LaunchConfig& c) {
 // Room for the survivors, and for the sort.
 void set_staging(LaunchConfig& c, int entries_per_thread) {
   c.entries_per_thread = entries_per_thread;
-  const int listed = c.large_k ? 0 : c.threads * entries_per_thread;
+  const int held = entries_per_thread == kResident ? kMostResident : entries_per_thread;
+  const int listed = c.large_k ? 0 : c.threads * held;
   c.shared_bytes =
       kFixedSharedBytes +
       static_cast<int64_t>(std::max(listed, c.sort_entries) + c.sort_entries) * kEntryBytes;

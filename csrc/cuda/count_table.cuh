@@ -16,10 +16,22 @@ constexpr uint32_t kTableBins = 256;
 constexpr uint32_t kTableWords = kTableBins / 2;
 constexpr uint32_t kMaxClusterBlocks = 16;
 
-// One block's counts: while it counts, of each bin; as it is sent, of each bin and all above it.
+// One block's counts while it counts: one a bin, so that the hardware can add up equal bins of a
+// warp in one go.
+struct __align__(16) BinCounts {
+  uint32_t bins[kTableBins];
+  uint32_t overflow;  // not 0: the block could not keep all that passed its floor
+  uint32_t floor_key;
+
+  __device__ __forceinline__ void count(uint32_t bin, bool enabled) {
+    ptx::shared_increment(&bins[bin], enabled);
+  }
+};
+
+// As they are sent: how many elements lie in each bin or above it.
 struct __align__(16) CountTable {
   uint32_t words[kTableWords];  // bins 2i (low half) and 2i + 1
-  uint32_t overflow;            // not 0: the block could not keep all that passed its floor
+  uint32_t overflow;
   uint32_t floor_key;
 
   __device__ __forceinline__ uint32_t count(uint32_t bin) const {
@@ -27,43 +39,31 @@ struct __align__(16) CountTable {
   }
 };
 
-// Counts the bins of all entries that a block holds. What lies above the ceiling, half of them or
-// more, shares the last bin: that one is summed in registers first.
-template <typename Held>
-__device__ __forceinline__ void count_bins(const Held& held, CountTable& table) {
-  constexpr int32_t kLast = kTableBins - 1;
-  uint32_t last = 0;
-  held.for_each([&](uint32_t u) {
-    const int32_t bin = held.bin[u];
-    last += bin == kLast;
-    ptx::shared_add_if(&table.words[bin / 2], 1u << bin % 2 * 16, bin >= 0 && bin < kLast);
-  });
-  last = __reduce_add_sync(kAllLanes, last);
-  if (threadIdx.x % kWarp == 0) ptx::shared_add_if(&table.words[kLast / 2], last << 16, last != 0);
-}
-
-// Turns a lane's part of a table, 8 bins, from counts into sums from the top. By whole warps.
-__device__ __forceinline__ uint4 sum_from_top(uint4 w) {
-  const uint32_t high[4] = {w.x >> 16, w.y >> 16, w.z >> 16, w.w >> 16};
-  const uint32_t pair[4] = {high[0] + (w.x & 0xffff), high[1] + (w.y & 0xffff),
-                            high[2] + (w.z & 0xffff), high[3] + (w.w & 0xffff)};
-  const uint32_t mine = pair[0] + pair[1] + pair[2] + pair[3];
-  uint32_t above = mine;
+// This lane's part of the table: 8 bins summed from the top. By whole warps.
+__device__ __forceinline__ uint4 sum_from_top(const BinCounts& counts) {
+  const uint32_t lane = threadIdx.x % kWarp;
+  const auto* mine = reinterpret_cast<const uint4*>(counts.bins) + 2 * lane;
+  const uint4 low = mine[0];
+  const uint4 high = mine[1];
+  uint32_t sum[8];
+  sum[7] = high.w;
+  sum[6] = sum[7] + high.z;
+  sum[5] = sum[6] + high.y;
+  sum[4] = sum[5] + high.x;
+  sum[3] = sum[4] + low.w;
+  sum[2] = sum[3] + low.z;
+  sum[1] = sum[2] + low.y;
+  sum[0] = sum[1] + low.x;
+  uint32_t above = sum[0];
 #pragma unroll
   for (uint32_t d = 1; d < kWarp; d *= 2) {
     const uint32_t higher = __shfl_down_sync(kAllLanes, above, d);
-    if (threadIdx.x % kWarp + d < kWarp) above += higher;
+    if (lane + d < kWarp) above += higher;
   }
-  above -= mine;
-  constexpr uint32_t kBothHalves = 0x10001u;
-  w.w += high[3] + above * kBothHalves;
-  above += pair[3];
-  w.z += high[2] + above * kBothHalves;
-  above += pair[2];
-  w.y += high[1] + above * kBothHalves;
-  above += pair[1];
-  w.x += high[0] + above * kBothHalves;
-  return w;
+  above -= sum[0];
+  const uint32_t both = above << 16 | above;
+  return {(sum[1] << 16 | sum[0]) + both, (sum[3] << 16 | sum[2]) + both,
+          (sum[5] << 16 | sum[4]) + both, (sum[7] << 16 | sum[6]) + both};
 }
 
 constexpr uint32_t kNoBin = 0xffffffffu;

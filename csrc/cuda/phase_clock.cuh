@@ -10,7 +10,7 @@ enum Phase : uint32_t {
   kPhaseStart,
   kPhaseRead,      // the first step of the row is in registers
   kPhaseFloor,     // the floor is known
-  kPhaseFilter,    // survivors are known, and their bins
+  kPhaseFilter,    // survivors are listed (where a share takes several steps)
   kPhaseCount,     // and counted
   kPhaseExchange,  // all blocks' counts are here
   kPhaseCut,       // the threshold bin is known, and this block's slots

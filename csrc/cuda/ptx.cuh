@@ -112,13 +112,15 @@ __device__ __forceinline__ void arrive_and_expect(uint64_t* barrier, uint32_t by
 }
 
 // Waits until the barrier's first phase is complete: every arrival made, every byte stored.
+// Acquires at the scope of this block only: what was stored lies in its own shared memory, and
+// acquiring for the cluster would empty the L1 cache.
 __device__ __forceinline__ void await_barrier(uint64_t* barrier) {
   const auto here = static_cast<uint32_t>(__cvta_generic_to_shared(barrier));
   asm volatile(
       "{\n"
       ".reg .pred done;\n"
       "AGAIN%=:\n"
-      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], 0;\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], 0;\n"
       "@!done bra AGAIN%=;\n"
       "}" ::"r"(here)
       : "memory");
@@ -136,17 +138,17 @@ __device__ __forceinline__ uint32_t lane0_add(uint32_t* counter, uint32_t x) {
   return before;
 }
 
-// Predicated forms of a shared-memory addition and a global store, for loops where a branch around
+// Predicated forms of a shared-memory increment and a global store, for loops where a branch around
 // each would cost more than the instruction.
-__device__ __forceinline__ void shared_add_if(uint32_t* counter, uint32_t x, bool enabled) {
+__device__ __forceinline__ void shared_increment(uint32_t* counter, bool enabled) {
   const auto here = static_cast<uint32_t>(__cvta_generic_to_shared(counter));
   asm volatile(
       "{\n"
       ".reg .pred enabled;\n"
-      "setp.ne.u32 enabled, %2, 0;\n"
-      "@enabled red.relaxed.cta.shared::cta.add.u32 [%0], %1;\n"
+      "setp.ne.u32 enabled, %1, 0;\n"
+      "@enabled red.relaxed.cta.shared::cta.add.u32 [%0], 1;\n"
       "}" ::"r"(here),
-      "r"(x), "r"(static_cast<uint32_t>(enabled))
+      "r"(static_cast<uint32_t>(enabled))
       : "memory");
 }
 __device__ __forceinline__ void store_if(int32_t* p, uint32_t x, bool enabled) {
@@ -175,6 +177,12 @@ __device__ __forceinline__ uint4 load_vector(const uint4* p) {
                : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                : "l"(p));
   return v;
+}
+
+// x, computed here: not delayed into a branch that needs it, where nothing else would overlap.
+__device__ __forceinline__ uint32_t keep(uint32_t x) {
+  asm volatile("" : "+r"(x));
+  return x;
 }
 
 __device__ __forceinline__ uint32_t lanes_below() {

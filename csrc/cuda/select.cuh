@@ -12,34 +12,41 @@ namespace tl_topk {
 
 // The cut's bin goes to the leader, everything above it to its slot; then the leader ranks the at
 // most kMaxResidual elements of the bin, and the best of them win too.
-template <Dtype D, Scope S, typename Held>
-__device__ __forceinline__ void select_by_cut(const Held& held, const Crossing& c,
+template <Dtype D, Scope S, uint32_t kHeld>
+__device__ __forceinline__ void select_by_cut(const HeldEntries<kHeld>& held, const Crossing& c,
                                               const Output<D>& out, const Team<S>& team,
                                               SharedState& state) {
   const auto cut = static_cast<int32_t>(c.bin);
   if (team.leads() && threadIdx.x == 0) team.expect_residual(c.inside);
   const Places before = find_places(state.tables, team.rank(), c.bin);
-  bool any_inside = false;
-  held.for_each([&](uint32_t u) { any_inside |= held.bin[u] == cut; });
-  if (any_inside) {
-    held.for_each([&](uint32_t u) {
-      if (held.bin[u] == cut) {
-        team.send_residual(before.inside + atomicAdd(&state.residual_count, 1),
-                           held.entry(u).rank());
-      }
-    });
+
+  uint32_t votes[kHeld];
+  uint32_t total = 0;
+  uint32_t inside = 0;  // a bit for each of this thread's entries in the cut's bin
+  held.for_each([&](uint32_t u) {
+    if (held.bin[u] == cut) inside |= 1u << u;
+    votes[u] = __ballot_sync(kAllLanes, held.bin[u] > cut);
+    total += __popc(votes[u]);
+  });
+  for (; inside != 0; inside &= inside - 1) {  // seldom any: read again rather than unrolled
+    const Entry& e = held.list[(__ffs(inside) - 1) * kThreads + threadIdx.x];
+    team.send_residual(before.inside + atomicAdd(&state.residual_count, 1), e.rank());
   }
-  WarpAppend<Held::kHeld> append([&](uint32_t u) { return held.bin[u] > cut; });
-  append.reserve([&](uint32_t n) { return before.above + ptx::lane0_add(&state.winners, n); });
-  if (out.plain()) {  // the common case apart
-    append.for_each([&](uint32_t u, uint32_t slot) {
-      ptx::store_if(out.indices + slot, held.entry(u).index, held.bin[u] > cut);
-    });
-  } else {
-    append.for_each([&](uint32_t u, uint32_t slot) {
-      if (held.bin[u] > cut) out.put(team, slot, held.entry(u));
-    });
-  }
+  __syncwarp();
+  uint32_t slot = 0;
+  if (threadIdx.x % kWarp == 0) slot = before.above + ptx::lane0_add(&state.winners, total);
+  slot = __shfl_sync(kAllLanes, slot, 0);
+  const uint32_t below = ptx::lanes_below();
+  const bool plain = out.plain();  // the common case
+  held.for_each([&](uint32_t u) {
+    const uint32_t at = slot + __popc(votes[u] & below);
+    if (plain) {
+      ptx::store_if(out.indices + at, held.entry[u].index, held.bin[u] > cut);
+    } else if (held.bin[u] > cut) {
+      out.put(team, at, held.entry[u]);
+    }
+    slot += __popc(votes[u]);
+  });
   mark(kPhaseEmit);
   if (!team.leads()) return;
 

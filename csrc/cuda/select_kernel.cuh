@@ -105,85 +105,72 @@ __device__ __forceinline__ void widen_step(const uint4 (&loaded)[kLoads], uint32
   }
 }
 
-// The filter for shares of several steps, of which x is the first: lists what passes the floor.
-template <Dtype D, int kLoads>
-__device__ __forceinline__ void list_survivors(float (&x)[kLoads * Row<D>::kPerVector],
-                                               const Row<D>& row, const Deal& deal, float floor,
-                                               Entry* list, uint32_t capacity,
-                                               uint32_t* survivors) {
+// Lists those of x, loaded by a step, that lie above the floor; `survivors` counts them, also when
+// there is no more room.
+template <Dtype D, uint32_t kElements>
+__device__ __forceinline__ void list_step(const float (&x)[kElements], const Row<D>& row,
+                                          const Deal& deal, uint32_t step, float floor, Entry* list,
+                                          uint32_t capacity, uint32_t* survivors) {
   constexpr uint32_t kPerVector = Row<D>::kPerVector;
-  constexpr uint32_t kElements = kLoads * kPerVector;
-  for (uint32_t step = 0;;) {
-    const bool last = step + 1 == deal.steps;
-    uint4 loaded[kLoads];
-    if (!last) load_step<D, kLoads>(row, deal, step + 1, loaded);
-    WarpAppend<kElements> append([&](uint32_t i) { return x[i] > floor; });
-    if (append.total != 0) {
-      append.reserve([&](uint32_t n) { return ptx::lane0_add(survivors, n); });
-      if (append.base + append.total <= capacity) {
-        append.for_each([&](uint32_t i, uint32_t at) {
-          const uint32_t index = row.index(deal.vector(i / kPerVector, step)) + i % kPerVector;
-          if (x[i] > floor) list[at] = {x[i], index};
-        });
-      }
-    }
-    if (last) break;
-    widen_step<D, kLoads>(loaded, row.flip, x);
-    ++step;
-  }
-  __syncthreads();
+  WarpAppend<kElements> append([&](uint32_t i) { return x[i] > floor; });
+  if (append.total == 0) return;
+  append.reserve([&](uint32_t n) { return ptx::lane0_add(survivors, n); });
+  if (append.base + append.total > capacity) return;
+  append.for_each([&](uint32_t i, uint32_t at) {
+    const uint32_t index = row.index(deal.vector(i / kPerVector, step)) + i % kPerVector;
+    if (x[i] > floor) list[at] = {x[i], index};
+  });
 }
 
-// From the entries that each block holds to the winners. `rest` gives the ranks of all elements of
-// the block's share, `held_ranks` those of the entries; each is called only on the slow paths.
-template <Dtype D, Scope S, typename Held, typename Rest, typename HeldRanks>
-__device__ __forceinline__ void select_held(const Held& held, const Rest& rest,
-                                            const HeldRanks& held_ranks, const Output<D>& out,
-                                            const Team<S>& team, SharedState& state) {
-  count_bins(held, team.own_table());
-  __syncthreads();
-  mark(kPhaseCount);
-  team.send_table();
+// From all blocks' tables to the winners. `held` gives this block's survivors, `listed` their ranks
+// and `rest` those of its whole share, which only the slow paths call.
+template <Dtype D, Scope S, typename Held, typename Listed, typename Rest>
+__device__ __forceinline__ void select_by_tables(const Held& held, const Listed& listed,
+                                                 const Rest& rest, const BinMap& map,
+                                                 const Output<D>& out, const Team<S>& team,
+                                                 SharedState& state) {
   team.await_tables();
   mark(kPhaseExchange);
-
   tally_tables(state.tables, team.size_log2(), out.k, state.tally);
   mark(kPhaseCut);
+
   const Tally& tally = state.tally;
   const Crossing cut = tally.cut;
   const float floor = __uint_as_float(bits_of_key(tally.highest_floor));
   // Above the highest floor no block has rejected anything.
-  const bool complete = tally.highest_floor == tally.lowest_floor || cut.bin > held.map(floor);
+  const bool complete = tally.highest_floor == tally.lowest_floor || cut.bin > map(floor);
   if (tally.overflow != 0 || cut.bin == kNoBin || !complete) {
     const auto ranks = rest();
     const Threshold tie = guess_tie(ranks, floor, out.k, out.row.length, team, state);
     select_by_radix(ranks, tie, out, team, state);
   } else if (cut.inside > kMaxResidual) {
     constexpr uint32_t kUnknownCount = 0xffffffffu;  // more than any list holds
-    select_by_radix(held_ranks(), {0, 64, out.k, kUnknownCount}, out, team, state);
+    select_by_radix(listed(), {0, 64, out.k, kUnknownCount}, out, team, state);
   } else {
-    select_by_cut(held, cut, out, team, state);
+    select_by_cut(held(), cut, out, team, state);
   }
 }
 
-// kHeld: how many survivors a thread has room for; 0 where a share stays in registers.
+// kHeld: how many survivors a thread has room for; kResident where one step loads a block's share,
+// which then stays in registers.
 template <Dtype D, Scope S, int kLoadsLog2, uint32_t kHeld>
 __device__ __forceinline__ void select_row(const KernelParams& params) {
   constexpr int kLoads = 1 << kLoadsLog2;
   constexpr uint32_t kPerVector = Row<D>::kPerVector;
   constexpr uint32_t kElements = kLoads * kPerVector;
-  constexpr bool kResident = kHeld == 0;
+  constexpr bool kOneStep = kHeld == kResident;
+  constexpr uint32_t kRoom = (kOneStep ? kElements : kHeld) * kThreads;
   extern __shared__ __align__(16) unsigned char shared_memory[];
   SharedState& state = *reinterpret_cast<SharedState*>(shared_memory);
   Entry* const list = reinterpret_cast<Entry*>(shared_memory + sizeof(SharedState));
   // Room to sort: this many keys, and as many spare ones in place of the list.
-  void* const sort_buffer = list + max(kHeld * kThreads, params.sort_entries);
+  void* const sort_buffer = list + max(kRoom, params.sort_entries);
   const Team<S> team(state, sort_buffer, params);
   mark(kPhaseStart);
   ptx::wait_for_previous_kernel();
 
   Row<D> row = find_row<D>(params, team.row());
-  if constexpr (kResident) row.fit(kLoads * kThreads << team.size_log2());
+  if constexpr (kOneStep) row.fit(kLoads * kThreads << team.size_log2());
   const Output<D> out = make_output(params, team.row(), row);
   if (row.length <= out.k) {
     select_all<D, S>(out, team, params.largest, sort_buffer, list, state);
@@ -196,8 +183,7 @@ __device__ __forceinline__ void select_row(const KernelParams& params) {
   load_step<D, kLoads>(row, deal, 0, loaded);
 
   const bool full = row.length == params.width;
-  CountTable& table = team.own_table();
-  if (threadIdx.x < kTableWords) table.words[threadIdx.x] = 0;
+  if (threadIdx.x < kTableBins) state.own.bins[threadIdx.x] = 0;
   if (threadIdx.x < kMaxResidual) state.residual[threadIdx.x] = 0;
   if (threadIdx.x == 0) {
     state.survivors = 0;
@@ -214,33 +200,57 @@ __device__ __forceinline__ void select_row(const KernelParams& params) {
   float x[kElements];
   widen_step<D, kLoads>(loaded, row.flip, x);
   mark(kPhaseRead);
-  const Anchors anchors =
-      find_anchors<kElements>(x, full ? params.full_plan : state.plan, state.anchors);
+  SamplePlan plan = params.full_plan;
+  if (!full) plan = state.plan;
+  const Anchors anchors = find_anchors<kElements>(x, plan, state.anchors);
   const BinMap own_map = make_bin_map(anchors.low, anchors.ceiling, kTableBins);
   team.await_open();
   team.send_map(own_map);
   mark(kPhaseFloor);
 
   if (threadIdx.x == 0) {
-    table.overflow = 0;
-    table.floor_key = order_key_of_number(__float_as_uint(anchors.floor));
+    state.own.overflow = 0;
+    state.own.floor_key = order_key_of_number(__float_as_uint(anchors.floor));
   }
-  if constexpr (kResident) {
-    const ResidentEntries<D, kLoads> held(x, row, deal, anchors.floor, team.await_map(own_map));
-    mark(kPhaseFilter);
-    const auto ranks = [&] { return ResidentRanks<D, kLoads>(x, row, deal); };
-    select_held(held, ranks, ranks, out, team, state);
+  if constexpr (kOneStep) {
+    const BinMap map = team.await_map(own_map);
+    uint32_t bin[kElements];
+#pragma unroll
+    for (uint32_t i = 0; i < kElements; ++i) bin[i] = ptx::keep(map(x[i]));
+#pragma unroll
+    for (uint32_t i = 0; i < kElements; ++i) state.own.count(bin[i], x[i] > anchors.floor);
+    __syncthreads();
+    mark(kPhaseCount);
+    team.send_table();
+    // Listed while the tables are under way.
+    list_step<D>(x, row, deal, 0, anchors.floor, list, kRoom, &state.survivors);
+    select_by_tables([&] { return HeldEntries<kElements>(list, state.survivors, map); },
+                     [&] { return ListRanks{list, state.survivors}; },
+                     [&] { return ResidentRanks<D, kLoads>(x, row, deal); }, map, out, team, state);
   } else {
-    constexpr uint32_t kRoom = kHeld * kThreads;
-    list_survivors<D, kLoads>(x, row, deal, anchors.floor, list, kRoom, &state.survivors);
-    const bool overflow = state.survivors > kRoom;
-    if (threadIdx.x == 0) table.overflow = overflow;
-    const uint32_t listed = overflow ? 0 : state.survivors;
-    const ListedEntries<kHeld> held(list, listed, team.await_map(own_map));
+    for (uint32_t step = 0;;) {
+      const bool last = step + 1 == deal.steps;
+      if (!last) load_step<D, kLoads>(row, deal, step + 1, loaded);
+      list_step<D>(x, row, deal, step, anchors.floor, list, kRoom, &state.survivors);
+      if (last) break;
+      widen_step<D, kLoads>(loaded, row.flip, x);
+      ++step;
+    }
+    __syncthreads();
     mark(kPhaseFilter);
-    select_held(
-        held, [&] { return RowRanks<D>(row, team.rank(), team.size_log2()); },
-        [&] { return ListRanks{list, listed}; }, out, team, state);
+    const bool overflow = state.survivors > kRoom;
+    const uint32_t listed = overflow ? 0 : state.survivors;
+    if (threadIdx.x == 0) state.own.overflow = overflow;
+    const BinMap map = team.await_map(own_map);
+    const HeldEntries<kHeld> held(list, listed, map);
+    held.for_each(
+        [&](uint32_t u) { state.own.count(static_cast<uint32_t>(held.bin[u]), held.bin[u] >= 0); });
+    __syncthreads();
+    mark(kPhaseCount);
+    team.send_table();
+    select_by_tables([&] { return held; }, [&] { return ListRanks{list, listed}; },
+                     [&] { return RowRanks<D>(row, team.rank(), team.size_log2()); }, map, out,
+                     team, state);
   }
   if (!out.free_order() && team.leads()) {
     team.await_keys();

@@ -26,7 +26,7 @@ struct SharedState {
     OrderScratch order;
   };
   AnchorScratch anchors;
-  CountTable own;  // before it is sent
+  BinCounts own;
   Tally tally;
   __align__(16) uint64_t residual[kMaxResidual];  // ranks, read two at a time (leader)
   uint64_t mapped;                                // barrier: the leader's map is here

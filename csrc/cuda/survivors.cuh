@@ -18,74 +18,34 @@ struct __align__(8) Entry {
   __device__ uint64_t rank() const { return rank_key(order_key(__float_as_uint(score)), index); }
 };
 
-// What a block keeps of its share of the row, in registers, with the bin of each; two ways.
-//
-// A share that one step loads stays where it is. kHeld elements a thread, most of them rejected.
-template <Dtype D, uint32_t kLoads>
-struct ResidentEntries {
-  static constexpr uint32_t kPerVector = Row<D>::kPerVector;
-  static constexpr uint32_t kHeld = kLoads * kPerVector;
-
-  const float (&score)[kHeld];
-  uint32_t first[kLoads];  // the index of each vector's first element
-  BinMap map;
-  int32_t bin[kHeld];  // -1: rejected
-
-  __device__ __forceinline__ ResidentEntries(const float (&x)[kHeld], const Row<D>& row,
-                                             const Deal& deal, float floor, const BinMap& map_)
-      : score(x), map(map_) {
-#pragma unroll
-    for (uint32_t u = 0; u < kLoads; ++u) first[u] = row.index(deal.vector(u, 0));
-#pragma unroll
-    for (uint32_t u = 0; u < kHeld; ++u) {
-      const auto b = static_cast<int32_t>(map(x[u]));
-      bin[u] = x[u] > floor ? b : -1;
-    }
-  }
-  __device__ __forceinline__ Entry entry(uint32_t u) const {
-    return {score[u], first[u / kPerVector] + u % kPerVector};
-  }
-  template <typename F>
-  __device__ __forceinline__ void for_each(F&& f) const {
-#pragma unroll
-    for (uint32_t u = 0; u < kHeld; ++u) f(u);
-  }
-};
-
-// A share that takes several steps: its survivors were listed in shared memory. kHeld entries a
-// thread.
+// A block's list of survivors, spread over its registers; kHeld entries a thread.
 template <uint32_t kHeld_>
-struct ListedEntries {
+struct HeldEntries {
   static constexpr uint32_t kHeld = kHeld_;
   // One branch a warp skips the rest, which is seldom there.
-  static constexpr uint32_t kUsual = kHeld <= 4 ? 1 : kHeld * 3 / 4;
+  static constexpr uint32_t kUsual = kHeld <= 8 ? 1 : kHeld * 3 / 4;
 
-  Entry entries[kHeld];
+  const Entry* list;
+  uint32_t count;
   BinMap map;
+  Entry entry[kHeld];
   int32_t bin[kHeld];  // -1: there is no entry
   bool more;           // does this warp hold more than kUsual a lane?
 
-  __device__ __forceinline__ ListedEntries(const Entry* list, uint32_t count, const BinMap& map_)
-      : map(map_) {
+  __device__ __forceinline__ HeldEntries(const Entry* list_, uint32_t count_, const BinMap& map_)
+      : list(list_), count(count_), map(map_) {
     more = count > kThreads * kUsual + threadIdx.x / kWarp * kWarp;
-    const auto load = [&](uint32_t u) {
+    for_each([&](uint32_t u) {
       // Past the list's end lies what was there before: read, but never looked at.
       const uint32_t i = u * kThreads + threadIdx.x;
-      entries[u] = list[i];
-      bin[u] = i < count ? static_cast<int32_t>(map(entries[u].score)) : -1;
-    };
-#pragma unroll
-    for (uint32_t u = 0; u < kUsual; ++u) load(u);
-#pragma unroll
-    for (uint32_t u = kUsual; u < kHeld; ++u) bin[u] = -1;
-    if (more) {
-#pragma unroll
-      for (uint32_t u = kUsual; u < kHeld; ++u) load(u);
-    }
+      entry[u] = list[i];
+      bin[u] = i < count ? static_cast<int32_t>(map(entry[u].score)) : -1;
+    });
   }
-  __device__ __forceinline__ const Entry& entry(uint32_t u) const { return entries[u]; }
+
+  // Calls f(u) for every entry that may be there, unrolled; whole warps do.
   template <typename F>
-  __device__ __forceinline__ void for_each(F&& f) const {  // unrolled; in whole warps
+  __device__ __forceinline__ void for_each(F&& f) const {
 #pragma unroll
     for (uint32_t u = 0; u < kUsual; ++u) f(u);
     if (more) {
@@ -95,7 +55,8 @@ struct ListedEntries {
   }
 };
 
-// The same as ranks, for the paths that compare exactly: calls f(rank, valid) in whole warps.
+// A share of the row that one step loads, as ranks, for the paths that compare exactly: calls
+// f(rank, valid) in whole warps.
 template <Dtype D, uint32_t kLoads>
 struct ResidentRanks {
   static constexpr uint32_t kPerVector = Row<D>::kPerVector;

@@ -31,11 +31,14 @@ class Team<Scope::kBlock> {
 
   __device__ void send_map(const BinMap&) const {}
   __device__ BinMap await_map(const BinMap& own) const { return own; }
-  __device__ CountTable& own_table() const { return state_.tables[0]; }
   __device__ void send_table() const {
     if (threadIdx.x >= kWarp) return;
-    auto* const words = reinterpret_cast<uint4*>(state_.tables[0].words) + threadIdx.x;
-    *words = sum_from_top(*words);
+    CountTable& table = state_.tables[0];
+    reinterpret_cast<uint4*>(table.words)[threadIdx.x] = sum_from_top(state_.own);
+    if (threadIdx.x == 0) {
+      table.overflow = state_.own.overflow;
+      table.floor_key = state_.own.floor_key;
+    }
   }
   __device__ void await_tables() const { __syncthreads(); }
   __device__ void expect_residual(uint32_t) const {}
@@ -104,7 +107,6 @@ class Team<Scope::kCluster> {
     return {state_.map.scale, state_.map.shift, own.last};
   }
 
-  __device__ CountTable& own_table() const { return state_.own; }
   // One warp sends it to one block.
   __device__ void send_table() const {
     const uint32_t to = threadIdx.x / kWarp;
@@ -112,11 +114,11 @@ class Team<Scope::kCluster> {
     const uint32_t lane = threadIdx.x % kWarp;
     const auto table = ptx::cluster_address(&state_.tables[rank_], to);
     const auto barrier = ptx::cluster_address(&state_.tallied, to);
-    ptx::store_async(table + lane * static_cast<uint32_t>(sizeof(uint4)),
-                     sum_from_top(reinterpret_cast<const uint4*>(state_.own.words)[lane]), barrier);
+    ptx::store_async(table + lane * static_cast<uint32_t>(sizeof(uint4)), sum_from_top(state_.own),
+                     barrier);
     if (lane == 0) {
-      ptx::store_async(table + sizeof(state_.own.words), state_.own.overflow, state_.own.floor_key,
-                       barrier);
+      ptx::store_async(table + static_cast<uint32_t>(sizeof(CountTable::words)),
+                       state_.own.overflow, state_.own.floor_key, barrier);
     }
   }
   __device__ void await_tables() const { ptx::await_barrier(&state_.tallied); }
