@@ -10,7 +10,6 @@
 
 #include "checks.h"
 #include "cpu/topk_cpu.h"
-#include "cuda/launch.h"
 #include "errors.h"
 #include "parse.h"
 
@@ -98,14 +97,27 @@ TopKPlanObj::TopKPlanObj(int64_t rows, int64_t width, int64_t k, ffi::String dty
     backend = "dsmem";
     reason = launch_.reason;
     config = LaunchConfigRef(launch_);
+    if (rows > 0 && k > 0) {
+      prepared_ = with_ffi_errors(
+          [&] { return prepare_cuda(problem_, launch_, static_cast<int>(device_id)); });
+    }
   }
   workspace_bytes = launch_.workspace_bytes;
 }
 
 void TopKPlanObj::run(DLTensor* scores, DLTensor* indices, OptionalTensor values,
                       OptionalTensor lengths, OptionalTensor row_starts, OptionalTensor workspace) {
-  const Call call = checked(scores, indices, values, lengths, row_starts, workspace);
+  run_given({scores, indices, values.value_or(nullptr), lengths.value_or(nullptr),
+             row_starts.value_or(nullptr), workspace.value_or(nullptr)});
+}
+
+void TopKPlanObj::run_given(const CallTensors& given) {
+  const Call call = checked(given);
   if (workspace_bytes == 0 || call.workspace != nullptr) return launch(call.args, call.workspace);
+  run_with_own_workspace(call.args);
+}
+
+void TopKPlanObj::run_with_own_workspace(const TopKArgs& args) {
   const ExclusiveUse use(own_workspace_in_use_);
   if (own_workspace_ == nullptr) {
     with_ffi_errors([&] {
@@ -113,12 +125,11 @@ void TopKPlanObj::run(DLTensor* scores, DLTensor* indices, OptionalTensor values
       own_workspace_ = allocate_zeroed(workspace_bytes);
     });
   }
-  launch(call.args, own_workspace_.get());
+  launch(args, own_workspace_.get());
 }
 
-void TopKPlanObj::run_stateless(DLTensor* scores, DLTensor* indices, OptionalTensor values,
-                                OptionalTensor lengths, OptionalTensor row_starts) const {
-  const Call call = checked(scores, indices, values, lengths, row_starts, std::nullopt);
+void TopKPlanObj::run_stateless(const CallTensors& given) const {
+  const Call call = checked(given);
   if (workspace_bytes == 0) return launch(call.args, nullptr);
   with_ffi_errors([&] {
     const DeviceGuard guard(device_.device_id);
@@ -128,18 +139,14 @@ void TopKPlanObj::run_stateless(DLTensor* scores, DLTensor* indices, OptionalTen
   });
 }
 
-TopKPlanObj::Call TopKPlanObj::checked(DLTensor* scores, DLTensor* indices, OptionalTensor values,
-                                       OptionalTensor lengths, OptionalTensor row_starts,
-                                       OptionalTensor workspace) const {
+TopKPlanObj::Call TopKPlanObj::checked(const CallTensors& given) const {
   const DLDataType element = dl_dtype(problem_.dtype);
-  const int ndim = scores->ndim == 1 && rows == 1 ? 1 : 2;
-  if (values.has_value() != problem_.values) refuse_values(problem_.values);
+  const int ndim = given.scores->ndim == 1 && rows == 1 ? 1 : 2;
+  if ((given.values != nullptr) != problem_.values) refuse_values(problem_.values);
 
-  const TensorArg in("scores", scores);
-  in.on(device_).of(element).shaped(ndim, rows, width);
-
-  const TensorArg out("out indices", indices);
-  out.on(device_).of(kInt32).shaped(ndim, rows, k).rows_apart().apart_from(in);
+  const TensorArg in("scores", given.scores, {device_, element, ndim, rows, width});
+  const TensorArg out("out indices", given.indices, {device_, kInt32, ndim, rows, k});
+  out.rows_apart().apart_from(in);
 
   Call call{};
   call.args.problem = problem_;
@@ -148,42 +155,51 @@ TopKPlanObj::Call TopKPlanObj::checked(DLTensor* scores, DLTensor* indices, Opti
   call.args.indices = static_cast<int32_t*>(out.data());
   call.args.indices_stride = out.row_stride();
 
-  const TensorArg out_values("out values", values.value_or(indices));
-  if (values.has_value()) {
-    out_values.on(device_).of(element).shaped(ndim, rows, k).rows_apart();
-    out_values.apart_from(in).apart_from(out);
-    call.args.values = out_values.data();
-    call.args.values_stride = out_values.row_stride();
+  std::optional<TensorArg> out_values;
+  if (given.values != nullptr) {
+    out_values.emplace("out values", given.values, Form{device_, element, ndim, rows, k});
+    out_values->rows_apart().apart_from(in).apart_from(out);
+    call.args.values = out_values->data();
+    call.args.values_stride = out_values->row_stride();
   }
-  const auto bounds = [&](const char* name, const OptionalTensor& given) -> IntVector {
-    if (!given.has_value()) return {};
-    const TensorArg vector(name, *given);
-    vector.on(device_).of_int32_or_int64().shaped(1, 1, rows);
-    out.apart_from(vector);
-    out_values.apart_from(vector);
-    return {vector.data(), vector.is_int64()};
-  };
-  call.args.lengths = bounds("lengths", lengths);
-  call.args.row_starts = bounds("row_starts", row_starts);
-
-  if (workspace.has_value()) {
-    const TensorArg own("workspace", *workspace);
-    own.on(device_).of(kUInt8).at_least(workspace_bytes, kWorkspaceAlignment);
-    own.apart_from(in).apart_from(out).apart_from(out_values);
-    if (lengths.has_value()) own.apart_from(TensorArg("lengths", *lengths));
-    if (row_starts.has_value()) own.apart_from(TensorArg("row_starts", *row_starts));
-    call.workspace = own.data();
+  if (given.lengths != nullptr || given.row_starts != nullptr || given.workspace != nullptr) {
+    check_others(given, in, out, out_values.has_value() ? *out_values : out, &call);
   }
   return call;
+}
+
+// Apart from `checked`, as most calls have none of these.
+void TopKPlanObj::check_others(const CallTensors& given, const TensorArg& in, const TensorArg& out,
+                               const TensorArg& out_values, Call* call) const {
+  std::optional<TensorArg> vectors[2];
+  const auto bounds = [&](const char* name, const DLTensor* tensor,
+                          std::optional<TensorArg>& vector) -> IntVector {
+    if (tensor == nullptr) return {};
+    vector.emplace(TensorArg::integers(name, tensor, device_, rows));
+    out.apart_from(*vector);
+    out_values.apart_from(*vector);
+    return {vector->data(), vector->is_int64()};
+  };
+  call->args.lengths = bounds("lengths", given.lengths, vectors[0]);
+  call->args.row_starts = bounds("row_starts", given.row_starts, vectors[1]);
+
+  if (given.workspace == nullptr) return;
+  const TensorArg own = TensorArg::bytes("workspace", given.workspace, device_, workspace_bytes,
+                                         kWorkspaceAlignment);
+  own.apart_from(in).apart_from(out).apart_from(out_values);
+  for (const std::optional<TensorArg>& vector : vectors) {
+    if (vector.has_value()) own.apart_from(*vector);
+  }
+  call->workspace = own.data();
 }
 
 void TopKPlanObj::launch(const TopKArgs& args, void* workspace) const {
   with_ffi_errors([&] {
     if (device_.device_type == kDLCPU) {
-      return topk_cpu(args, static_cast<int>(threads));
+      topk_cpu(args, static_cast<int>(threads));
+    } else if (prepared_ != nullptr) {
+      topk_cuda(args, *prepared_, workspace, TVMFFIEnvGetStream(kDLCUDA, device_.device_id));
     }
-    const DeviceGuard guard(device_.device_id);
-    topk_cuda(args, launch_, workspace, TVMFFIEnvGetStream(kDLCUDA, device_.device_id));
   });
 }
 

@@ -7,15 +7,28 @@
 #include <tvm/ffi/string.h>
 
 #include <atomic>
+#include <memory>
 
 #include "config.h"
+#include "cuda/launch.h"
 #include "cuda/memory.h"
 #include "launch_config.h"
 #include "problem.h"
 
 namespace tl_topk {
 
+class TensorArg;
 using OptionalTensor = tvm::ffi::Optional<DLTensor*>;
+
+// The arguments of one call, in the order of TopKPlanObj::run; null where not given.
+struct CallTensors {
+  const DLTensor* scores;
+  const DLTensor* indices;
+  const DLTensor* values;
+  const DLTensor* lengths;
+  const DLTensor* row_starts;
+  const DLTensor* workspace;
+};
 
 class TopKPlanObj : public tvm::ffi::Object {
  public:
@@ -39,10 +52,11 @@ class TopKPlanObj : public tvm::ffi::Object {
   // plan uses its own, which one launch at a time may do: a second host thread is refused.
   void run(DLTensor* scores, DLTensor* indices, OptionalTensor values, OptionalTensor lengths,
            OptionalTensor row_starts, OptionalTensor workspace);
+  void run_given(const CallTensors& given);
 
-  // The same with memory for this one launch, taken from the stream: safe from any thread.
-  void run_stateless(DLTensor* scores, DLTensor* indices, OptionalTensor values,
-                     OptionalTensor lengths, OptionalTensor row_starts) const;
+  // The same with memory for this one launch, taken from the stream, instead of a workspace: safe
+  // from any thread.
+  void run_stateless(const CallTensors& given) const;
 
   // Was the plan made for scores of this shape and dtype, on this device?
   bool is_for(const DLTensor& scores) const;
@@ -57,13 +71,16 @@ class TopKPlanObj : public tvm::ffi::Object {
     TopKArgs args;
     void* workspace;  // the caller's; null where none was given
   };
-  Call checked(DLTensor* scores, DLTensor* indices, OptionalTensor values, OptionalTensor lengths,
-               OptionalTensor row_starts, OptionalTensor workspace) const;
+  Call checked(const CallTensors& given) const;
+  void check_others(const CallTensors& given, const TensorArg& in, const TensorArg& out,
+                    const TensorArg& out_values, Call* call) const;
+  void run_with_own_workspace(const TopKArgs& args);
   void launch(const TopKArgs& args, void* workspace) const;
 
   Problem problem_;
   DLDevice device_;
   LaunchConfig launch_;
+  std::shared_ptr<const PreparedLaunch> prepared_;  // null where there is nothing to launch
   DeviceMemory own_workspace_;
   std::atomic_flag own_workspace_in_use_ = ATOMIC_FLAG_INIT;
 };

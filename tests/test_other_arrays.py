@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -77,6 +78,9 @@ class TestBfloat16InNumpy:
 class TestJax:
     @pytest.fixture(params=["cpu", pytest.param("gpu", marks=pytest.mark.gpu)])
     def device(self, request: pytest.FixtureRequest) -> Any:
+        # Others share the GPU: JAX would take three quarters of its memory, or find them taken. It
+        # reads this when it first looks for devices.
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
         jax = pytest.importorskip("jax", reason="jax is not installed")
         try:
             return jax.devices(request.param)[0]

@@ -20,7 +20,7 @@ void time_bare_launch(const tl_topk::TopKArgs& args, void* stream, int64_t* time
 void time_driver_launch(const tl_topk::TopKArgs& args, void* stream, int64_t* times_ns,
                         int64_t calls);
 
-// The library's C++ launch: parameters and configuration are made anew at each call.
+// The library's C++ launch of a prepared problem.
 void time_library_launch(const tl_topk::TopKArgs& args, void* stream, int64_t* times_ns,
                          int64_t calls);
 
