@@ -3,9 +3,9 @@
 //   const TensorArg scores("scores", x, {device, kFloat32, 2, rows, width});
 //
 // Failing throws a ValueError (TypeError for a dtype) that names the argument, what is allowed and
-// what it got; the words are put together out of line. Passing costs a few compares, in one function
-// for all tensors: before most calls a launch has emptied the instruction cache, and what counts is
-// how much code comes back.
+// what it got; the words are put together out of line. Passing costs a few compares, in one
+// function for all tensors: before most calls a launch has emptied the instruction cache, and what
+// counts is how much code comes back.
 #pragma once
 
 #include <tvm/ffi/container/tensor.h>

@@ -184,8 +184,8 @@ void TopKPlanObj::check_others(const CallTensors& given, const TensorArg& in, co
   call->args.row_starts = bounds("row_starts", given.row_starts, vectors[1]);
 
   if (given.workspace == nullptr) return;
-  const TensorArg own = TensorArg::bytes("workspace", given.workspace, device_, workspace_bytes,
-                                         kWorkspaceAlignment);
+  const TensorArg own =
+      TensorArg::bytes("workspace", given.workspace, device_, workspace_bytes, kWorkspaceAlignment);
   own.apart_from(in).apart_from(out).apart_from(out_values);
   for (const std::optional<TensorArg>& vector : vectors) {
     if (vector.has_value()) own.apart_from(*vector);

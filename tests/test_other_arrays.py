@@ -188,13 +188,14 @@ class TestCupy:
         final = torch.randn(1, 70_000, device="cuda")
         expected = topk_indices(final, 2048, order="index")
         scores = cupy.zeros((1, 70_000), cupy.float32)
+        scores[:] = cupy.from_dlpack(final) * 0  # CuPy compiles what it needs at its first use
         out = topk_indices(scores, 2048, order="index")
         cupy.cuda.Device().synchronize()
         torch.cuda.synchronize()
         stream = cupy.cuda.Stream(non_blocking=True)
         with stream:
             with torch.cuda.stream(torch.cuda.ExternalStream(stream.ptr)):
-                torch.cuda._sleep(50_000_000)
+                torch.cuda._sleep(200_000_000)
             scores[:] = cupy.from_dlpack(final)
             topk_indices(scores, 2048, order="index", out=out)
             assert not stream.done

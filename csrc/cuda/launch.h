@@ -23,9 +23,9 @@ int cuda_device_count();
 const DeviceFacts& query_device(int device);
 std::string device_name(int device);
 
-// One problem's kernel, loaded and configured on one device: all of a launch that does not depend on
-// where the data lies. Immutable, so any number of threads may use it. Needs no synchronisation and
-// may be made while a stream captures a graph.
+// One problem's kernel, loaded and configured on one device: all of a launch that does not depend
+// on where the data lies. Immutable, so any number of threads may use it. Needs no synchronisation
+// and may be made while a stream captures a graph.
 class PreparedLaunch;
 std::shared_ptr<const PreparedLaunch> prepare_cuda(const Problem& problem,
                                                    const LaunchConfig& config, int device);

@@ -1,4 +1,4 @@
-// CUDA runtime calls with their errors turned into exceptions, and kernels by their symbols.
+// CUDA runtime calls with their errors turned into exceptions.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -7,6 +7,7 @@
 #include <string>
 
 #include "config.h"
+#include "cuda/kernels.h"
 
 namespace tl_topk {
 
@@ -18,9 +19,6 @@ inline void check_cuda(cudaError_t status, const char* what) {
 }
 
 constexpr int kMaxDevices = 64;
-
-// A kernel's address on the host, by which the runtime knows it.
-using KernelSymbol = const void*;
 
 // On the current device: more than 48 KB of shared memory, and clusters of 16. Doing it twice is
 // harmless.

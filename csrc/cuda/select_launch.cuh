@@ -3,8 +3,8 @@
 #pragma once
 
 #include "config.h"
+#include "cuda/kernels.h"
 #include "cuda/large_k_kernel.cuh"
-#include "cuda/runtime.h"
 #include "cuda/select_kernel.cuh"
 
 namespace tl_topk {
