@@ -2,6 +2,8 @@
 
 #include <tvm/ffi/error.h>
 
+#include <cstddef>
+#include <cstring>
 #include <string>
 
 namespace tl_topk {
@@ -49,13 +51,14 @@ bool has_unit_stride(const DLTensor& tensor) {
 
 }  // namespace
 
+// Device, dimensions and dtype are compared as the 16 bytes that they are in both.
+static_assert(offsetof(DLTensor, dtype) - offsetof(DLTensor, device) == offsetof(Form, dtype) &&
+              offsetof(DLTensor, ndim) - offsetof(DLTensor, device) == offsetof(Form, ndim) &&
+              offsetof(Form, rows) == 16);
+
 TensorArg::TensorArg(const char* name, const DLTensor* tensor, const Form& form)
     : name_(name), tensor_(*tensor) {
-  if (tensor_.device.device_type != form.device.device_type ||
-      tensor_.device.device_id != form.device.device_id || tensor_.dtype != form.dtype ||
-      !has_shape(tensor_, form)) {
-    refuse(form);
-  }
+  if (std::memcmp(&tensor_.device, &form, 16) != 0 || !has_shape(tensor_, form)) refuse(form);
   row_stride_ = form.ndim == 1 || tensor_.strides == nullptr ? form.columns : tensor_.strides[0];
   begin_ = end_ = reinterpret_cast<uintptr_t>(data());
   if (form.rows == 0 || form.columns == 0) return;
@@ -75,7 +78,7 @@ TensorArg TensorArg::bytes(const char* name, const DLTensor* tensor, DLDevice de
                               << " and memory aligned to " << alignment << " bytes, got shape "
                               << tuple(tensor->shape, tensor->ndim) << " at " << data_of(*tensor);
   }
-  return TensorArg(name, tensor, {device, kUInt8, 1, 1, tensor->shape[0]});
+  return TensorArg(name, tensor, {device, 1, kUInt8, 1, tensor->shape[0]});
 }
 
 void TensorArg::refuse_dtype(const char* name, const DLTensor& tensor, DLDataType allowed,

@@ -1,6 +1,6 @@
 // Checks on tensor arguments that read as a declaration:
 //
-//   const TensorArg scores("scores", x, {device, kFloat32, 2, rows, width});
+//   const TensorArg scores("scores", x, {device, 2, kFloat32, rows, width});
 //
 // Failing throws a ValueError (TypeError for a dtype) that names the argument, what is allowed and
 // what it got; the words are put together out of line. Passing costs a few compares, in one
@@ -22,8 +22,8 @@ constexpr DLDataType kUInt8{kDLUInt, 8, 1};
 // What a tensor must be: `ndim` 1: (columns,), or 2: (rows, columns).
 struct Form {
   DLDevice device;
+  int32_t ndim;
   DLDataType dtype;
-  int ndim;
   int64_t rows;
   int64_t columns;
 };
@@ -32,14 +32,14 @@ struct Form {
 // it unless it is empty.
 class TensorArg {
  public:
-  TensorArg(const char* name, const DLTensor* tensor, const Form& form);
+  [[gnu::hot]] TensorArg(const char* name, const DLTensor* tensor, const Form& form);
 
   // int32 or int64 (size,).
   static TensorArg integers(const char* name, const DLTensor* tensor, DLDevice device,
                             int64_t size) {
     const bool wide = tensor->dtype == kInt64;
     if (!wide && tensor->dtype != kInt32) refuse_dtype(name, *tensor, kInt32, kInt64);
-    return TensorArg(name, tensor, {device, wide ? kInt64 : kInt32, 1, 1, size});
+    return TensorArg(name, tensor, {device, 1, wide ? kInt64 : kInt32, 1, size});
   }
 
   // uint8 (n,), n at least `size`, aligned to `alignment` bytes.

@@ -64,7 +64,7 @@ Object* read(const TVMFFIAny* args, int32_t num_args, CallTensors* call) {
 
 extern "C" {
 
-TVM_FFI_DLL_EXPORT int __tvm_ffi_run_plan(void*, const TVMFFIAny* args, int32_t num_args,
+[[gnu::hot]] TVM_FFI_DLL_EXPORT int __tvm_ffi_run_plan(void*, const TVMFFIAny* args, int32_t num_args,
                                           TVMFFIAny* result) {
   TVM_FFI_SAFE_CALL_BEGIN();
   CallTensors call{};

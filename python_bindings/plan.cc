@@ -88,6 +88,12 @@ TopKPlanObj::TopKPlanObj(int64_t rows, int64_t width, int64_t k, ffi::String dty
       threads(threads),
       problem_(parse_problem(rows, width, k, this->dtype, this->order, largest, values)),
       device_(parse_device(this->device_type, device_id, threads)) {
+  const DLDataType element = dl_dtype(problem_.dtype);
+  matrices_ = {{device_, 2, element, rows, width},
+               {device_, 2, kInt32, rows, k},
+               {device_, 2, element, rows, k}};
+  vectors_ = matrices_;
+  vectors_.scores.ndim = vectors_.indices.ndim = vectors_.values.ndim = 1;
   if (device_.device_type == kDLCPU) {
     backend = "cpu";
     reason = cpu_reason(threads);
@@ -112,12 +118,13 @@ void TopKPlanObj::run(DLTensor* scores, DLTensor* indices, OptionalTensor values
 }
 
 void TopKPlanObj::run_given(const CallTensors& given) {
-  const Call call = checked(given);
-  if (workspace_bytes == 0 || call.workspace != nullptr) return launch(call.args, call.workspace);
-  run_with_own_workspace(call.args);
+  Call call;
+  check(given, &call);
+  if (workspace_bytes == 0 || call.workspace != nullptr) return launch(call);
+  run_with_own_workspace(&call);
 }
 
-void TopKPlanObj::run_with_own_workspace(const TopKArgs& args) {
+void TopKPlanObj::run_with_own_workspace(Call* call) {
   const ExclusiveUse use(own_workspace_in_use_);
   if (own_workspace_ == nullptr) {
     with_ffi_errors([&] {
@@ -125,80 +132,87 @@ void TopKPlanObj::run_with_own_workspace(const TopKArgs& args) {
       own_workspace_ = allocate_zeroed(workspace_bytes);
     });
   }
-  launch(args, own_workspace_.get());
+  call->workspace = own_workspace_.get();
+  launch(*call);
 }
 
 void TopKPlanObj::run_stateless(const CallTensors& given) const {
-  const Call call = checked(given);
-  if (workspace_bytes == 0) return launch(call.args, nullptr);
+  Call call;
+  check(given, &call);
+  if (workspace_bytes == 0) return launch(call);
   with_ffi_errors([&] {
     const DeviceGuard guard(device_.device_id);
     void* stream = TVMFFIEnvGetStream(kDLCUDA, device_.device_id);
     const DeviceMemory workspace = allocate_zeroed_on(stream, workspace_bytes);
-    launch(call.args, workspace.get());
+    call.workspace = workspace.get();
+    launch(call);
   });
 }
 
-TopKPlanObj::Call TopKPlanObj::checked(const CallTensors& given) const {
-  const DLDataType element = dl_dtype(problem_.dtype);
-  const int ndim = given.scores->ndim == 1 && rows == 1 ? 1 : 2;
-  if ((given.values != nullptr) != problem_.values) refuse_values(problem_.values);
-
-  const TensorArg in("scores", given.scores, {device_, element, ndim, rows, width});
-  const TensorArg out("out indices", given.indices, {device_, kInt32, ndim, rows, k});
-  out.rows_apart().apart_from(in);
-
-  Call call{};
-  call.args.problem = problem_;
-  call.args.scores = in.data();
-  call.args.scores_stride = in.row_stride();
-  call.args.indices = static_cast<int32_t*>(out.data());
-  call.args.indices_stride = out.row_stride();
-
-  std::optional<TensorArg> out_values;
-  if (given.values != nullptr) {
-    out_values.emplace("out values", given.values, Form{device_, element, ndim, rows, k});
-    out_values->rows_apart().apart_from(in).apart_from(out);
-    call.args.values = out_values->data();
-    call.args.values_stride = out_values->row_stride();
-  }
-  if (given.lengths != nullptr || given.row_starts != nullptr || given.workspace != nullptr) {
-    check_others(given, in, out, out_values.has_value() ? *out_values : out, &call);
-  }
-  return call;
+void TopKPlanObj::check(const CallTensors& given, Call* call) const {
+  if (given.scores->ndim == 1 && rows == 1) return check(given, vectors_, call);
+  check(given, matrices_, call);
 }
 
-// Apart from `checked`, as most calls have none of these.
+void TopKPlanObj::check(const CallTensors& given, const Forms& forms, Call* call) const {
+  if ((given.values != nullptr) != problem_.values) refuse_values(problem_.values);
+  TopKArgs& args = call->args;
+
+  const TensorArg in("scores", given.scores, forms.scores);
+  args.scores = in.data();
+  args.scores_stride = in.row_stride();
+
+  const TensorArg out("out indices", given.indices, forms.indices);
+  out.rows_apart().apart_from(in);
+  args.indices = static_cast<int32_t*>(out.data());
+  args.indices_stride = out.row_stride();
+
+  if (given.values == nullptr) return check_others(given, in, out, out, call);
+  const TensorArg out_values("out values", given.values, forms.values);
+  out_values.rows_apart().apart_from(in).apart_from(out);
+  args.values = out_values.data();
+  args.values_stride = out_values.row_stride();
+  check_others(given, in, out, out_values, call);
+}
+
+// `out_values` is `out` once more where there are no values.
 void TopKPlanObj::check_others(const CallTensors& given, const TensorArg& in, const TensorArg& out,
                                const TensorArg& out_values, Call* call) const {
-  std::optional<TensorArg> vectors[2];
-  const auto bounds = [&](const char* name, const DLTensor* tensor,
-                          std::optional<TensorArg>& vector) -> IntVector {
+  const auto bounds = [&](const char* name, const DLTensor* tensor) -> IntVector {
     if (tensor == nullptr) return {};
-    vector.emplace(TensorArg::integers(name, tensor, device_, rows));
-    out.apart_from(*vector);
-    out_values.apart_from(*vector);
-    return {vector->data(), vector->is_int64()};
+    const TensorArg vector = TensorArg::integers(name, tensor, device_, rows);
+    out.apart_from(vector);
+    out_values.apart_from(vector);
+    return {vector.data(), vector.is_int64()};
   };
-  call->args.lengths = bounds("lengths", given.lengths, vectors[0]);
-  call->args.row_starts = bounds("row_starts", given.row_starts, vectors[1]);
+  call->args.lengths = bounds("lengths", given.lengths);
+  call->args.row_starts = bounds("row_starts", given.row_starts);
+  if (given.workspace != nullptr) check_workspace(given, in, out, out_values, call);
+}
 
-  if (given.workspace == nullptr) return;
+void TopKPlanObj::check_workspace(const CallTensors& given, const TensorArg& in,
+                                  const TensorArg& out, const TensorArg& out_values,
+                                  Call* call) const {
   const TensorArg own =
       TensorArg::bytes("workspace", given.workspace, device_, workspace_bytes, kWorkspaceAlignment);
   own.apart_from(in).apart_from(out).apart_from(out_values);
-  for (const std::optional<TensorArg>& vector : vectors) {
-    if (vector.has_value()) own.apart_from(*vector);
+  if (given.lengths != nullptr) {
+    own.apart_from(TensorArg::integers("lengths", given.lengths, device_, rows));
+  }
+  if (given.row_starts != nullptr) {
+    own.apart_from(TensorArg::integers("row_starts", given.row_starts, device_, rows));
   }
   call->workspace = own.data();
 }
 
-void TopKPlanObj::launch(const TopKArgs& args, void* workspace) const {
+void TopKPlanObj::launch(Call& call) const {
   with_ffi_errors([&] {
     if (device_.device_type == kDLCPU) {
-      topk_cpu(args, static_cast<int>(threads));
+      call.args.problem = problem_;
+      topk_cpu(call.args, static_cast<int>(threads));
     } else if (prepared_ != nullptr) {
-      topk_cuda(args, *prepared_, workspace, TVMFFIEnvGetStream(kDLCUDA, device_.device_id));
+      topk_cuda(call.args, *prepared_, call.workspace,
+                TVMFFIEnvGetStream(kDLCUDA, device_.device_id));
     }
   });
 }

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <memory>
 
+#include "checks.h"
 #include "config.h"
 #include "cuda/launch.h"
 #include "cuda/memory.h"
@@ -17,7 +18,6 @@
 
 namespace tl_topk {
 
-class TensorArg;
 using OptionalTensor = tvm::ffi::Optional<DLTensor*>;
 
 // The arguments of one call, in the order of TopKPlanObj::run; null where not given.
@@ -52,7 +52,7 @@ class TopKPlanObj : public tvm::ffi::Object {
   // plan uses its own, which one launch at a time may do: a second host thread is refused.
   void run(DLTensor* scores, DLTensor* indices, OptionalTensor values, OptionalTensor lengths,
            OptionalTensor row_starts, OptionalTensor workspace);
-  void run_given(const CallTensors& given);
+  [[gnu::hot, gnu::flatten]] void run_given(const CallTensors& given);
 
   // The same with memory for this one launch, taken from the stream, instead of a workspace: safe
   // from any thread.
@@ -68,18 +68,28 @@ class TopKPlanObj : public tvm::ffi::Object {
 
  private:
   struct Call {
-    TopKArgs args;
-    void* workspace;  // the caller's; null where none was given
+    TopKArgs args;  // without the problem, which only the CPU backend asks for
+    void* workspace = nullptr;
   };
-  Call checked(const CallTensors& given) const;
+  struct Forms {
+    Form scores, indices, values;
+  };
+  // Each fills in what it has checked; the workspace is the caller's, null where none was given.
+  void check(const CallTensors& given, Call* call) const;
+  void check(const CallTensors& given, const Forms& forms, Call* call) const;
   void check_others(const CallTensors& given, const TensorArg& in, const TensorArg& out,
                     const TensorArg& out_values, Call* call) const;
-  void run_with_own_workspace(const TopKArgs& args);
-  void launch(const TopKArgs& args, void* workspace) const;
+  [[gnu::noinline]] void check_workspace(const CallTensors& given, const TensorArg& in,
+                                         const TensorArg& out, const TensorArg& out_values,
+                                         Call* call) const;
+  [[gnu::cold]] void run_with_own_workspace(Call* call);
+  void launch(Call& call) const;
 
   Problem problem_;
   DLDevice device_;
   LaunchConfig launch_;
+  Forms matrices_;                                  // 2-D
+  Forms vectors_;                                   // 1-D, where there is one row
   std::shared_ptr<const PreparedLaunch> prepared_;  // null where there is nothing to launch
   DeviceMemory own_workspace_;
   std::atomic_flag own_workspace_in_use_ = ATOMIC_FLAG_INIT;

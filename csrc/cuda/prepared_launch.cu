@@ -48,10 +48,10 @@ class PreparedLaunch {
         device_(device) {
     const DeviceGuard guard(device);
     allow_large_launches(kernel_, device);
-    if (driver() == nullptr) return;
     cudaFunction_t function = nullptr;
     check_cuda(cudaGetFuncBySymbol(&function, kernel_), "cudaGetFuncBySymbol");
-    if (driver()->current_context(&context_) != CUDA_SUCCESS) return;
+    if (driver() == nullptr || driver()->current_context(&context_) != CUDA_SUCCESS) return;
+    driver_ = *driver();
     function_ = function;
     launch_.gridDimX = static_cast<unsigned>(config.grid_blocks);
     launch_.blockDimX = static_cast<unsigned>(config.threads);
@@ -86,14 +86,14 @@ class PreparedLaunch {
   // runtime then meets again and names.
   bool by_driver(KernelParams& params, cudaStream_t stream) const {
     CUcontext current = nullptr;
-    if (function_ == nullptr || driver()->current_context(&current) != CUDA_SUCCESS ||
+    if (function_ == nullptr || driver_.current_context(&current) != CUDA_SUCCESS ||
         current != context_) {
       return false;
     }
     CUlaunchConfig launch = launch_;
     launch.hStream = stream;
     void* arguments[] = {&params};
-    return driver()->launch(&launch, function_, arguments, nullptr) == CUDA_SUCCESS;
+    return driver_.launch(&launch, function_, arguments, nullptr) == CUDA_SUCCESS;
   }
 
   [[gnu::cold, gnu::noinline]] void by_runtime(KernelParams& params, cudaStream_t stream) const {
@@ -104,6 +104,7 @@ class PreparedLaunch {
     check_cuda(cudaLaunchKernelExC(&launch, kernel_, arguments), "cudaLaunchKernelEx");
   }
 
+  Driver driver_;
   CUfunction function_ = nullptr;  // null: the runtime launches
   CUcontext context_ = nullptr;    // where function_ is loaded
   CUlaunchConfig launch_{};
@@ -119,7 +120,8 @@ std::shared_ptr<const PreparedLaunch> prepare_cuda(const Problem& problem,
   return std::make_shared<const PreparedLaunch>(problem, config, device);
 }
 
-void topk_cuda(const TopKArgs& args, const PreparedLaunch& launch, void*, void* stream) {
+[[gnu::hot]] void topk_cuda(const TopKArgs& args, const PreparedLaunch& launch, void*,
+                            void* stream) {
   launch(args, static_cast<cudaStream_t>(stream));
 }
 
