@@ -64,8 +64,8 @@ Object* read(const TVMFFIAny* args, int32_t num_args, CallTensors* call) {
 
 extern "C" {
 
-[[gnu::hot]] TVM_FFI_DLL_EXPORT int __tvm_ffi_run_plan(void*, const TVMFFIAny* args, int32_t num_args,
-                                          TVMFFIAny* result) {
+[[gnu::hot]] TVM_FFI_DLL_EXPORT int __tvm_ffi_run_plan(void*, const TVMFFIAny* args,
+                                                       int32_t num_args, TVMFFIAny* result) {
   TVM_FFI_SAFE_CALL_BEGIN();
   CallTensors call{};
   if (auto* plan = read<TopKPlanObj>(args, num_args, &call)) {
@@ -76,8 +76,8 @@ extern "C" {
   TVM_FFI_SAFE_CALL_END();
 }
 
-TVM_FFI_DLL_EXPORT int __tvm_ffi_run_plan_set(void*, const TVMFFIAny* args, int32_t num_args,
-                                              TVMFFIAny* result) {
+[[gnu::hot]] TVM_FFI_DLL_EXPORT int __tvm_ffi_run_plan_set(void*, const TVMFFIAny* args,
+                                                           int32_t num_args, TVMFFIAny* result) {
   TVM_FFI_SAFE_CALL_BEGIN();
   CallTensors call{};
   auto* plans = num_args < kMost ? read<PlanSetObj>(args, num_args, &call) : nullptr;

@@ -120,7 +120,7 @@ void TopKPlanObj::run(DLTensor* scores, DLTensor* indices, OptionalTensor values
 void TopKPlanObj::run_given(const CallTensors& given) {
   Call call;
   check(given, &call);
-  if (workspace_bytes == 0 || call.workspace != nullptr) return launch(call);
+  if (workspace_bytes == 0 || call.workspace != nullptr) return launch(&call);
   run_with_own_workspace(&call);
 }
 
@@ -133,19 +133,19 @@ void TopKPlanObj::run_with_own_workspace(Call* call) {
     });
   }
   call->workspace = own_workspace_.get();
-  launch(*call);
+  launch(call);
 }
 
 void TopKPlanObj::run_stateless(const CallTensors& given) const {
   Call call;
   check(given, &call);
-  if (workspace_bytes == 0) return launch(call);
+  if (workspace_bytes == 0) return launch(&call);
   with_ffi_errors([&] {
     const DeviceGuard guard(device_.device_id);
     void* stream = TVMFFIEnvGetStream(kDLCUDA, device_.device_id);
     const DeviceMemory workspace = allocate_zeroed_on(stream, workspace_bytes);
     call.workspace = workspace.get();
-    launch(call);
+    launch(&call);
   });
 }
 
@@ -205,13 +205,13 @@ void TopKPlanObj::check_workspace(const CallTensors& given, const TensorArg& in,
   call->workspace = own.data();
 }
 
-void TopKPlanObj::launch(Call& call) const {
+void TopKPlanObj::launch(Call* call) const {
   with_ffi_errors([&] {
     if (device_.device_type == kDLCPU) {
-      call.args.problem = problem_;
-      topk_cpu(call.args, static_cast<int>(threads));
+      call->args.problem = problem_;
+      topk_cpu(call->args, static_cast<int>(threads));
     } else if (prepared_ != nullptr) {
-      topk_cuda(call.args, *prepared_, call.workspace,
+      topk_cuda(call->args, *prepared_, call->workspace,
                 TVMFFIEnvGetStream(kDLCUDA, device_.device_id));
     }
   });
@@ -220,7 +220,7 @@ void TopKPlanObj::launch(Call& call) const {
 bool TopKPlanObj::is_for(const DLTensor& scores) const {
   const bool has_rows = scores.ndim == 2 ? scores.shape[0] == rows : scores.ndim == 1 && rows == 1;
   return has_rows && scores.shape[scores.ndim - 1] == width &&
-         scores.dtype == dl_dtype(problem_.dtype) &&
+         scores.dtype == matrices_.scores.dtype &&
          scores.device.device_type == device_.device_type &&
          scores.device.device_id == device_.device_id;
 }

@@ -56,7 +56,7 @@ class TopKPlanObj : public tvm::ffi::Object {
 
   // The same with memory for this one launch, taken from the stream, instead of a workspace: safe
   // from any thread.
-  void run_stateless(const CallTensors& given) const;
+  [[gnu::hot]] void run_stateless(const CallTensors& given) const;
 
   // Was the plan made for scores of this shape and dtype, on this device?
   bool is_for(const DLTensor& scores) const;
@@ -83,7 +83,7 @@ class TopKPlanObj : public tvm::ffi::Object {
                                          const TensorArg& out, const TensorArg& out_values,
                                          Call* call) const;
   [[gnu::cold]] void run_with_own_workspace(Call* call);
-  void launch(Call& call) const;
+  void launch(Call* call) const;
 
   Problem problem_;
   DLDevice device_;
