@@ -85,12 +85,13 @@ class TopKPlanObj : public tvm::ffi::Object {
   [[gnu::cold]] void run_with_own_workspace(Call* call);
   void launch(Call* call) const;
 
+  // What every call reads lies together: the launch before has emptied the cache.
   Problem problem_;
   DLDevice device_;
-  LaunchConfig launch_;
   Forms matrices_;                                  // 2-D
-  Forms vectors_;                                   // 1-D, where there is one row
   std::shared_ptr<const PreparedLaunch> prepared_;  // null where there is nothing to launch
+  Forms vectors_;                                   // 1-D, where there is one row
+  LaunchConfig launch_;
   DeviceMemory own_workspace_;
   std::atomic_flag own_workspace_in_use_ = ATOMIC_FLAG_INIT;
 };
