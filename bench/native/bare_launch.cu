@@ -131,6 +131,7 @@ class DriverLaunch {
 };
 
 std::unique_ptr<const CapturedLaunch> captured_launch;
+std::unique_ptr<const DriverLaunch> driver_launch;  // of the same
 
 template <typename Call>
 void time_calls(const Call& call, int64_t* times_ns, int64_t calls) {
@@ -164,9 +165,14 @@ void time_driver_launch(const TopKArgs& args, void* stream, int64_t* times_ns, i
 
 void prepare_bare_launch(const TopKArgs& args, void* stream) {
   captured_launch = std::make_unique<const CapturedLaunch>(args, static_cast<cudaStream_t>(stream));
+  driver_launch = std::make_unique<const DriverLaunch>(*captured_launch);
 }
 
 void bare_launch() { check_cuda((*captured_launch)(), "cudaLaunchKernelEx"); }
+
+void bare_driver_launch() {
+  if ((*driver_launch)() != CUDA_SUCCESS) throw std::runtime_error("cuLaunchKernelEx failed");
+}
 
 void time_library_launch(const TopKArgs& args, void* stream, int64_t* times_ns, int64_t calls) {
   const Prepared launch = prepare(args);
