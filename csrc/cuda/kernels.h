@@ -13,8 +13,5 @@ using KernelSymbol = const void*;
 // in parallel.
 template <Dtype D>
 KernelSymbol find_kernel(const LaunchConfig& config);
-extern template KernelSymbol find_kernel<Dtype::kFloat32>(const LaunchConfig&);
-extern template KernelSymbol find_kernel<Dtype::kFloat16>(const LaunchConfig&);
-extern template KernelSymbol find_kernel<Dtype::kBFloat16>(const LaunchConfig&);
 
 }  // namespace tl_topk
