@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from datetime import datetime, timezone
+import shlex
+from dataclasses import fields
 from pathlib import Path
-from time import monotonic
+from typing import Any
 
 import click
 import torch
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from bench.cases import Case
 from bench.compare import compare
-from bench.machine import commit, machine
-from bench.results import RESULTS, Document, load
-from bench.runner import choose_contenders, make_timer, measure
-from bench.suites import SUITES
-from bench.tables import console_table
-
-_LINE_EVERY_S = 10.0
-_FILE_WIDTH = 160  # of tables that no terminal shows
-
-Starting = Callable[[str], None]
+from bench.distributions import find_distribution
+from bench.results import RESULTS, load
+from bench.session import CannotResumeError, run_suite
+from bench.suites import SUITES, Suite
+from bench.targets import K, M
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -33,9 +26,11 @@ def main() -> None:
     \b
     python -m bench run short                  the cells of the table of targets, about a minute
     python -m bench run grid                   rows, lengths and k, several minutes
+    python -m bench case --rows 4 --width 1M   one case of your own
     python -m bench compare OLD.json NEW.json  exit status 1 where the new one is slower
     python -m bench report                     README's tables and bench/figures from the JSON
     python -m bench.host_overhead --help       what a call costs the CPU
+    python -m bench.phases --help              where a launch spends its time
 
     A run times every contender it can import (ours, torch.topk, other libraries), checks each
     answer in the same run, and keeps what it has if it is interrupted. Where git cannot
@@ -45,75 +40,104 @@ def main() -> None:
 
 _SUITE_HELP = "\n".join(f"{suite.name:<9}{suite.about}" for suite in SUITES.values())
 
+_resume_option = click.option(
+    "--resume", is_flag=True, help="Measure only what the file lacks; same commit and machine."
+)
+_seconds_option = click.option(
+    "--seconds", type=click.FloatRange(min=0), default=0, metavar="S",
+    help="Begin nothing more after S seconds; --resume goes on.",
+)  # fmt: skip
 
-@main.command(help=f"Measure one suite and write its results as JSON.\n\n\b\n{_SUITE_HELP}")
+
+@main.command(
+    help="Measure one suite and write its results as JSON. Exit status 1 if an answer of ours is"
+    f" wrong.\n\n\b\n{_SUITE_HELP}"
+)
 @click.argument("name", metavar="SUITE", type=click.Choice(list(SUITES)))
 @click.option(
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
     help="Where the JSON goes.  [default: bench/results/SUITE.json]",
 )
-def run(name: str, output: Path | None) -> None:
-    suite = SUITES[name]
-    if suite.device == "cuda" and not torch.cuda.is_available():
-        raise click.ClickException(f"suite {name} needs a GPU, and torch sees none")
+@_resume_option
+@_seconds_option
+@click.pass_context
+def run(
+    context: click.Context, name: str, output: Path | None, resume: bool, seconds: float
+) -> None:
     path = output or RESULTS / f"{name}.json"
-    contenders, absent = choose_contenders(suite)
-    for contender, reason in absent.items():
-        click.echo(f"without {contender}: {reason}", err=True)
-    document = Document(
-        suite=name,
-        command=f"python -m bench run {name}",
-        commit=commit(),
-        date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        machine=machine(suite.device),
-        absent=absent,
-    )
-    total = len(suite.cases) * len(contenders)
+    command = f"python -m bench run {name}"
+    _run(context, SUITES[name], command, path, resume=resume, seconds=seconds)
+
+
+_UNITS = {"": 1, "K": K, "M": M}
+
+
+def _length(_context: click.Context, param: click.Parameter, value: str | None) -> Any:
+    """65536, 64K or 1M; of --lengths also the words that a case knows."""
+    words = ("mixed", "causal") if param.name == "lengths" else ()
+    if value is None or value in words:
+        return value
+    digits, unit = (value[:-1], value[-1].upper()) if value[-1:].isalpha() else (value, "")
+    if not digits.isdecimal() or unit not in _UNITS or int(digits) == 0:
+        expected = " or ".join(["a length such as 4096, 64K or 1M", *words])
+        raise click.BadParameter(f"expected {expected}, got {value!r}")
+    return int(digits) * _UNITS[unit]
+
+
+def _known_distribution(_context: click.Context, _param: click.Parameter, name: str) -> str:
     try:
-        with _progress(total) as starting:
-            for measurement in measure(suite, contenders, make_timer(suite), starting):
-                document.results.append(measurement.as_dict())
-                document.save(path)
-        document.complete = True
-    finally:
-        document.save(path)
-        console = Console(highlight=False)
-        width = console.width if console.is_terminal else _FILE_WIDTH
-        console.print(console_table(document), width=width)
-        click.echo(f"{len(document.results)} of {total} measurements are in {path}", err=True)
+        find_distribution(name)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+    return name
 
 
-@contextmanager
-def _progress(total: int) -> Iterator[Starting]:
-    """A bar with an estimate of what is left; lines now and then where stderr is no terminal."""
-    console = Console(stderr=True, highlight=False)
-    begun = monotonic()
-    said = begun
-    done = -1
+@main.command(
+    "case",
+    help="Measure one case of your own. Lengths may be written 64K or 1M; the distribution"
+    ' "steps 35 %" is of consecutive decoding steps whose selections overlap that far.',
+)
+@click.option("--rows", type=click.IntRange(min=1), default=1, show_default=True)
+@click.option(
+    "--width", default="64K", show_default=True, callback=_length, help="Scores in a row."
+)
+@click.option("-k", "k", type=click.IntRange(min=1), default=2048, show_default=True)
+@click.option("--dtype", type=click.Choice(["float32", "float16", "bfloat16"]), default="float32")
+@click.option("--distribution", default="normal", show_default=True, callback=_known_distribution)
+@click.option(
+    "--entropy", type=click.IntRange(1, 32), default=32, help="Leading bits of a score to keep."
+)
+@click.option("--lengths", callback=_length, help="Of the rows: a length, mixed or causal.")
+@click.option("--row-starts", is_flag=True, help="Rows start elsewhere than at their first score.")
+@click.option("--order", type=click.Choice(["any", "index", "value"]), default="any")
+@click.option("--values", is_flag=True, help="Values besides indices.")
+@click.option("--device", type=click.Choice(["cuda", "cpu"]), default="cuda", show_default=True)
+@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="JSON, if wanted.")
+@click.pass_context
+def one_case(
+    context: click.Context, /, device: str, output: Path | None, **description: Any
+) -> None:
+    case = Case(**description)
+    words = [
+        f"--{field.name.replace('_', '-')}" + ("" if value is True else f"={value}")
+        for field in fields(case)
+        if (value := getattr(case, field.name)) != field.default
+    ]
+    command = shlex.join(["python", "-m", "bench", "case", *words, f"--device={device}"])
+    _run(context, Suite("case", str(case), device, (case,)), command, output)
 
-    with Progress(
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.description}"),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    ) as bar:
-        task = bar.add_task("", total=total)
 
-        def starting(text: str) -> None:
-            nonlocal said, done
-            done += 1
-            bar.update(task, completed=done, description=text)
-            now = monotonic()
-            if not console.is_terminal and now - said > _LINE_EVERY_S:
-                said = now
-                left = (now - begun) / max(done, 1) * (total - done)
-                click.echo(f"{done} of {total}, about {left:.0f} s left; {text}", err=True)
-
-        yield starting
+def _run(
+    context: click.Context, suite: Suite, command: str, path: Path | None, **options: Any
+) -> None:
+    if suite.device == "cuda" and not torch.cuda.is_available():
+        raise click.ClickException(f"suite {suite.name} needs a GPU, and torch sees none")
+    try:
+        right = run_suite(suite, command, path, **options)
+    except CannotResumeError as error:
+        raise click.UsageError(f"{path} cannot be gone on with: {error}") from error
+    context.exit(0 if right else 1)
 
 
 _result_file = click.Path(path_type=Path, exists=True, dir_okay=False)
@@ -126,23 +150,26 @@ _result_file = click.Path(path_type=Path, exists=True, dir_okay=False)
 def compare_runs(context: click.Context, old: Path, new: Path) -> None:
     """Compare two results; exit status 1 where ours became slower beyond the noise, or wrong.
 
-    The noise is 3 % plus, from either run, how far its two timings of the same calls differ.
+    The noise is 3 %, which runs on different days differ by, plus what either run measured of its
+    own: how far the medians of its two series lie apart, or what their scatter allows.
     """
     try:
-        changes = compare(load(old), load(new))
+        found = compare(load(old), load(new))
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    for change in changes:
-        if change.regressed or change.improved:
-            word = "REGRESSED" if change.regressed else "improved "
-            click.echo(
-                f"{word} {change.name}: {change.old_us:.2f} -> {change.new_us:.2f} us"
-                f" (noise {change.margin_us:.2f})"
-            )
-    regressed = sum(change.regressed for change in changes)
-    improved = sum(change.improved for change in changes)
-    click.echo(f"{len(changes)} compared: {regressed} regressed, {improved} improved")
-    context.exit(1 if regressed else 0)
+    for warning in found.warnings:
+        click.echo(f"note: {warning}", err=True)
+    for change in found.regressed:
+        click.echo(f"REGRESSED {change}")
+    for change in found.improved:
+        click.echo(f"improved  {change}")
+    for name in found.missing:
+        click.echo(f"missing   {name}")
+    click.echo(
+        f"{len(found.changes)} compared: {len(found.regressed)} regressed,"
+        f" {len(found.improved)} improved, {len(found.missing)} missing from the new one"
+    )
+    context.exit(1 if found.regressed else 0)
 
 
 @main.command()

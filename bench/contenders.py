@@ -6,6 +6,7 @@ import importlib
 from abc import ABC, abstractmethod
 from functools import partial
 from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,7 +18,16 @@ from bench.inputs import Inputs
 from bench.results import OURS
 from bench.timing import Launch
 
-__all__ = ["Contender", "Ours", "TorchTopK", "missing", "optional", "our_plan"]
+__all__ = [
+    "Contender",
+    "Ours",
+    "OursByName",
+    "TorchTopK",
+    "missing",
+    "optional",
+    "our_plan",
+    "with_outputs",
+]
 
 
 class Contender(ABC):
@@ -36,6 +46,10 @@ class Contender(ABC):
     def detail(self, case: Case) -> str:
         """What it has decided to do for the case, if it tells."""
         return ""
+
+    def shared_bytes(self, case: Case) -> int | None:
+        """What each of its blocks takes of shared memory, if it tells."""
+        return None
 
     @abstractmethod
     def prepare(self, inputs: Inputs) -> list[Launch]:
@@ -82,6 +96,10 @@ class Ours(Contender):
     def detail(self, case: Case) -> str:
         return our_plan(case, self._device, self._threads).reason
 
+    def shared_bytes(self, case: Case) -> int | None:
+        config = our_plan(case, self._device, self._threads).config
+        return None if config is None else int(config.shared_bytes)
+
     def prepare(self, inputs: Inputs) -> list[Launch]:
         plan = our_plan(inputs.case, self._device, self._threads)
 
@@ -89,18 +107,50 @@ class Ours(Contender):
             plan.run(scores, answer.indices, answer.values, inputs.lengths, inputs.row_starts)
             return answer
 
+        return [partial(launch, *slot) for slot in with_outputs(inputs)]
+
+
+class OursByName(Contender):
+    """One of our backends through the functional call, which every one of them serves."""
+
+    def __init__(self, backend: str) -> None:
+        self.name = f"{OURS} {backend}"
+        self._backend = backend
+
+    def unavailable(self) -> str:
+        state = tl_topk.info()["backends"][self._backend]
+        return "" if state == "available" else state
+
+    def prepare(self, inputs: Inputs) -> list[Launch]:
         case = inputs.case
-        launches: list[Launch] = []
-        for scores in inputs.scores:
-            shape = (case.rows, case.k)
-            answer = Answer(
-                torch.empty(shape, dtype=torch.int32, device=scores.device),
-                torch.empty(shape, dtype=scores.dtype, device=scores.device)
-                if case.values
-                else None,
-            )
-            launches.append(partial(launch, scores, answer))
-        return launches
+        options: Any = {
+            "lengths": inputs.lengths,
+            "row_starts": inputs.row_starts,
+            "order": case.order,
+            "backend": self._backend,
+        }
+
+        def launch(scores: Tensor, answer: Answer) -> Answer:
+            if answer.values is None:
+                tl_topk.topk_indices(scores, case.k, out=answer.indices, **options)
+            else:
+                out = tl_topk.TopK(answer.values, answer.indices)
+                tl_topk.topk(scores, case.k, out=out, **options)
+            return answer
+
+        return [partial(launch, *slot) for slot in with_outputs(inputs)]
+
+
+def with_outputs(inputs: Inputs) -> list[tuple[Tensor, Answer]]:
+    """Each slot's scores, with outputs of their own as we write them."""
+    case, scores = inputs.case, inputs.scores
+    shape = (inputs.slots, case.rows, case.k)
+    indices = torch.empty(shape, dtype=torch.int32, device=scores.device)
+    values = torch.empty(shape, dtype=scores.dtype, device=scores.device) if case.values else None
+    return [
+        (scores[slot], Answer(indices[slot], None if values is None else values[slot]))
+        for slot in range(inputs.slots)
+    ]
 
 
 class TorchTopK(Contender):

@@ -6,6 +6,7 @@ that a measurement rotates through; they are independent unless the distribution
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
@@ -19,7 +20,7 @@ from torch import Generator, Tensor
 import tl_topk
 from bench.indexer import indexer_rows
 
-__all__ = ["DISTRIBUTIONS", "Shape", "real_width", "reduce_entropy"]
+__all__ = ["DISTRIBUTIONS", "Shape", "find_distribution", "real_width", "reduce_entropy"]
 
 Shape: TypeAlias = tuple[int, int, int]
 Draw: TypeAlias = Callable[[Generator, Shape], Tensor]
@@ -45,11 +46,14 @@ def _offset(generator: Generator, shape: Shape) -> Tensor:
     return _normal(generator, shape).add_(100)
 
 
-def _relu_sum(generator: Generator, shape: Shape) -> Tensor:
-    """Weighted sums of ReLU with weights of both signs, as an indexer's."""
+def _relu_sum(generator: Generator, shape: Shape, both_signs: bool) -> Tensor:
+    """Weighted sums of ReLU, as an indexer's. Kernels with fixed buffers for candidates lose some
+    where all weights are positive."""
     total = torch.zeros(shape, device=generator.device)
     for _ in range(_HEADS):
         weights = _normal(generator, (*shape[:2], 1))
+        if not both_signs:
+            weights.abs_()
         total.addcmul_(weights, _normal(generator, shape).relu_())
     return total
 
@@ -153,7 +157,7 @@ def _correlation(generator: Generator, width: int, overlap: float) -> float:
     before, noise = _normal(generator, (1, 2, width))[0]
     best = torch.zeros(width, dtype=torch.bool, device=generator.device)
     best[before.topk(k).indices] = True
-    low, high = 0.0, 1.0
+    low, high = -1.0, 1.0  # below zero: less than rows with nothing in common
     for _ in range(20):
         middle = (low + high) / 2
         after = middle * before + (1 - middle**2) ** 0.5 * noise
@@ -166,7 +170,8 @@ DISTRIBUTIONS: dict[str, Draw] = {
     "normal": _normal,
     "uniform": _uniform,
     "offset": _offset,
-    "relu sum": _relu_sum,
+    "relu sum": partial(_relu_sum, both_signs=True),
+    "relu sum of w > 0": partial(_relu_sum, both_signs=False),
     "relu plateau": _relu_plateau,
     "lognormal": _lognormal,
     "student t": _student,
@@ -181,9 +186,25 @@ DISTRIBUTIONS: dict[str, Draw] = {
     "periodic": _periodic,
     "real": _real,
     "indexer": indexer_rows,
-    "steps 2 %": partial(_decoding_steps, overlap=0.02),
-    "steps 44 %": partial(_decoding_steps, overlap=0.44),
+    **{
+        f"steps {percent} %": partial(_decoding_steps, overlap=percent / 100) for percent in (2, 44)
+    },
 }
+_STEPS = re.compile(r"steps (\d+(?:\.\d+)?) %")
+
+
+def find_distribution(name: str) -> Draw:
+    """One of :data:`DISTRIBUTIONS`, or "steps N %" with any N from 0 to 100.
+
+    Raises ValueError where there is none of that name.
+    """
+    if name in DISTRIBUTIONS:
+        return DISTRIBUTIONS[name]
+    steps = _STEPS.fullmatch(name)
+    if steps is None or float(steps[1]) > 100:
+        known = ", ".join(DISTRIBUTIONS)
+        raise ValueError(f"expected one of {known} or steps N % (N up to 100), got {name!r}")
+    return partial(_decoding_steps, overlap=float(steps[1]) / 100)
 
 
 def reduce_entropy(scores: Tensor, bits: int) -> Tensor:

@@ -31,7 +31,8 @@ from torch import Tensor
 import tl_topk
 from bench.machine import commit, machine
 from bench.overhead_peers import Launcher, custom_op, pybind11_call, tilelang_call
-from bench.results import RESULTS, Document
+from bench.results import HOST_SUITE, RESULTS, Document
+from bench.timing import noise_of
 
 __all__ = ["main"]
 
@@ -252,10 +253,17 @@ def measure(device: str) -> tuple[list[dict[str, Any]], dict[str, str]]:
                 "call": name,
                 "median_ns": round(statistics.median(series) - clock),
                 "p99_ns": round(statistics.quantiles(series, n=100)[98] - clock),
+                "noise_ns": round(_noise(series)),
                 "calls": len(series),
             }
         )
     return results, absent
+
+
+def _noise(series: list[int]) -> float:
+    """Of the median: the first half of the rounds beside the second, as other clocks do it."""
+    half = len(series) // 2
+    return noise_of(series[:half], series[half:])
 
 
 def take_turns(every: dict[str, Series]) -> dict[str, list[int]]:
@@ -316,7 +324,7 @@ def main() -> None:
     if options.device == "cuda" and not torch.cuda.is_available():
         parser.error("torch sees no GPU: pass --device cpu")
     document = Document(
-        suite="host_overhead",
+        suite=HOST_SUITE,
         command=" ".join(["python -m bench.host_overhead", *sys.argv[1:]]),
         commit=commit(),
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bench.cases import Case
-from bench.distributions import DISTRIBUTIONS, reduce_entropy
+from bench.distributions import find_distribution, reduce_entropy
 
 __all__ = ["Inputs", "make_inputs"]
 
@@ -55,7 +55,7 @@ def make_inputs(case: Case, device: str) -> Inputs:
     slots = 2 if device == "cpu" else min(_MAX_SLOTS, max(2, -(-_ROTATED_BYTES // case.bytes)))
     generator = torch.Generator(device)
     generator.manual_seed(zlib.crc32(f"{case.rows} {case.width} {case.distribution}".encode()))
-    scores = DISTRIBUTIONS[case.distribution](generator, (slots, case.rows, case.width))
+    scores = find_distribution(case.distribution)(generator, (slots, case.rows, case.width))
     if case.entropy < 32:
         scores = reduce_entropy(scores, case.entropy)
     return Inputs(

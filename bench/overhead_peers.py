@@ -83,8 +83,8 @@ def pybind11_call(launcher: Launcher) -> Callable[[], object]:
 
 def tilelang_call(scores: Tensor) -> Callable[[], object]:
     """A kernel that copies one block: what calling any TileLang kernel costs."""
-    import tilelang  # type: ignore[import-not-found]
-    import tilelang.language as T  # type: ignore[import-not-found] # noqa: N812 - all call it so
+    import tilelang
+    import tilelang.language as T  # noqa: N812 - all call it so
 
     block = 256
 

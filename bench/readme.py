@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bench.results import HOST_SUITE, RESULTS, Document, load
+from bench.results import FUSED_SUITE, HOST_SUITE, PHASES_SUITE, RESULTS, Document, load
 from bench.tables import markdown, source_line, table_of
 
 __all__ = [
@@ -29,10 +29,12 @@ _SECTIONS = {
     "hostile": ("Distributions that break selections, microseconds", ()),
     "options": ("Options, microseconds", ()),
     HOST_SUITE: ("What a call costs the CPU", ("host",)),
-    "phases": ("Where a launch spends its time", ("phases",)),
+    PHASES_SUITE: ("Where a launch spends its time", ("phases",)),
+    "ablation": ("What each part of the kernel gains: the same without it", ()),
+    FUSED_SUITE: ("Scores and selection in one kernel, or one after the other", ("crossover",)),
     "cpu": ("The CPU backend: k = 2048 of 1M float32, two threads, microseconds", ()),
 }
-_WITHOUT_TABLE = ("grid", "phases")
+_WITHOUT_TABLE = ("grid",)
 
 
 def results_files() -> list[Path]:

@@ -9,24 +9,31 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.cases import Case, as_dict, from_dict
+from bench.cases import Case, as_dict, from_dict, length_name
 
 __all__ = [
-    "EXACT", "HOST_SUITE", "OURS", "RESULTS", "TIES",
-    "Document", "Measurement", "is_right", "load", "sha256",
+    "EXACT", "FUSED_SUITE", "HOST_SUITE", "OURS", "PHASES_SUITE", "RESULTS", "TIES",
+    "Document", "Measurement", "Phases", "Scoring", "is_our_call", "is_right", "load", "sha256",
 ]  # fmt: skip
 
 #: Begins the name of every contender of this project.
 OURS = "tl_topk"
 
-#: The suite whose results are nanoseconds of the CPU by call, not measurements of cases.
-HOST_SUITE = "host_overhead"
+# Suites whose results are no measurements of cases.
+HOST_SUITE = "host_overhead"  # nanoseconds of the CPU by call
+PHASES_SUITE = "phases"  # where a launch spends its time: Phases
+FUSED_SUITE = "fused"  # scores and selection together, and apart: Scoring
 
 # Verdicts on an answer; any other one says what is wrong.
 EXACT = "exact"
 TIES = "exact but for the choice among ties"
 
 RESULTS = Path(__file__).parent / "results"
+
+
+def is_our_call(call: str) -> bool:
+    """Of the calls in :data:`HOST_SUITE`: is it one of ours to make cheap?"""
+    return call.startswith(("plan.run", "topk", "torch.ops.tl_topk"))
 
 
 def is_right(verdict: str) -> bool:
@@ -39,11 +46,12 @@ class Measurement:
 
     Attributes:
         us: microseconds a call; None where the contender does not serve the case.
-        noise_us: how far two timings of the same calls differ.
+        noise_us: how far ``us`` may be off, see :func:`bench.timing.noise_of`.
         launches: calls in one repetition.
         repeats: repetitions in each of the two timings.
         answer: the verdict of :func:`bench.exact.judge`, or why there is none.
         detail: what the contender says about its choice.
+        shared_bytes: of each block, where the contender tells.
     """
 
     case: Case
@@ -54,6 +62,7 @@ class Measurement:
     repeats: int
     answer: str
     detail: str = ""
+    shared_bytes: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self) | {"case": as_dict(self.case)}
@@ -61,6 +70,53 @@ class Measurement:
     @staticmethod
     def from_dict(data: dict[str, Any]) -> Measurement:
         return Measurement(**data | {"case": from_dict(data["case"])})
+
+
+@dataclass(frozen=True)
+class Phases:
+    """Where one launch spends its time.
+
+    Attributes:
+        case: what is selected.
+        us: microseconds by phase, in order, of the block that is done last.
+        launch_us: all of the launch, as a graph replays it; the phases are a part of that.
+    """
+
+    case: Case
+    us: dict[str, float]
+    launch_us: float
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"case": as_dict(self.case)}
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """One way to the selection from queries and keys: fused, or scores first.
+
+    Attributes:
+        way: "fused", "separate" (scores, then selection), "scoring alone", or another name.
+        queries: that share the keys.
+        keys: of each query.
+        heads: of the indexer; each has 128 dimensions.
+        k: how many are selected.
+        us: microseconds of the whole way.
+        noise_us: how far that may be off.
+        answer: a verdict as a measurement's.
+    """
+
+    way: str
+    queries: int
+    keys: int
+    heads: int
+    k: int
+    us: float
+    noise_us: float
+    answer: str
+
+    def __str__(self) -> str:
+        keys = length_name(self.keys)
+        return f"{self.way}: {self.queries} x {keys} keys, {self.heads} heads, k={self.k}"
 
 
 @dataclass
@@ -89,6 +145,12 @@ class Document:
 
     def measurements(self) -> list[Measurement]:
         return [Measurement.from_dict(result) for result in self.results]
+
+    def phases(self) -> list[Phases]:
+        return [Phases(**result | {"case": from_dict(result["case"])}) for result in self.results]
+
+    def scorings(self) -> list[Scoring]:
+        return [Scoring(**result) for result in self.results]
 
     def save(self, path: Path) -> None:
         """Replaces the file as a whole, one result a line: never half a document."""

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import groupby, product
 
 import torch
 
+import tl_topk
 from bench.cases import Case
-from bench.contenders import Contender, Ours, TorchTopK
+from bench.contenders import Contender, Ours, OursByName, TorchTopK
 from bench.exact import judge
 from bench.inputs import Inputs, make_inputs
 from bench.peers import find_peers
 from bench.results import Measurement
 from bench.suites import Suite
 from bench.timing import GraphTimer, Timer, WallTimer
+from bench.variants import ablations
 
 __all__ = ["CPU_THREADS", "choose_contenders", "make_timer", "measure"]
 
@@ -25,18 +27,23 @@ CPU_THREADS = 2
 
 def choose_contenders(suite: Suite) -> tuple[list[Contender], dict[str, str]]:
     """Who takes part, and by name why the others do not."""
-    wanted: list[Contender] = [TorchTopK()]
-    if suite.device == "cuda":
-        wanted.insert(0, Ours("dsmem", "cuda"))
-        peers = find_peers() if suite.peers is None or suite.peers else []
-        wanted += [peer for peer in peers if suite.peers is None or peer.name in suite.peers]
-    else:
-        wanted.insert(0, Ours("cpu", "cpu", CPU_THREADS))
+    wanted: list[Contender] = [*_ours(suite), TorchTopK()]
+    if suite.device == "cuda" and suite.peers != ():
+        wanted += [p for p in find_peers() if suite.peers is None or p.name in suite.peers]
     reasons = {contender.name: contender.unavailable() for contender in wanted}
     return (
         [contender for contender in wanted if not reasons[contender.name]],
         {name: reason for name, reason in reasons.items() if reason},
     )
+
+
+def _ours(suite: Suite) -> list[Contender]:
+    """The backend that plans are made of, then those that other suites leave out."""
+    if suite.device == "cpu":
+        return [Ours("cpu", "cpu", CPU_THREADS)]
+    known = tl_topk.info()["backends"]
+    others = [OursByName(name) for name in suite.backends if name in known]
+    return [Ours("dsmem", "cuda"), *others, *(ablations() if suite.ablations else [])]
 
 
 def make_timer(suite: Suite) -> Timer:
@@ -47,17 +54,29 @@ def make_timer(suite: Suite) -> Timer:
 
 
 def measure(
-    suite: Suite, contenders: Sequence[Contender], timer: Timer, starting: Callable[[str], None]
+    suite: Suite,
+    contenders: Sequence[Contender],
+    timer: Timer,
+    starting: Callable[[str], None],
+    done: Container[tuple[Case, str]] = (),
 ) -> Iterator[Measurement]:
-    """Every contender on every case, in the suite's order; ``starting`` hears what comes next."""
+    """Every contender on every case, in the suite's order, but for what is ``done``.
+
+    ``starting`` hears what comes next.
+    """
     gc.freeze()  # every capture collects garbage: let it not look at the libraries again and again
     for _, group in groupby(suite.cases, key=_kind_of_input):
-        cases = list(group)
-        inputs = make_inputs(cases[0], suite.device)
-        for case in cases:
-            for contender in contenders:
-                starting(f"{contender.name}: {case}")
-                yield _one(replace(inputs, case=case), contender, timer)
+        wanted = [
+            (case, contender)
+            for case, contender in product(group, contenders)
+            if (case, contender.name) not in done
+        ]
+        if not wanted:
+            continue
+        inputs = make_inputs(wanted[0][0], suite.device)
+        for case, contender in wanted:
+            starting(f"{contender.name}: {case}")
+            yield _one(replace(inputs, case=case), contender, timer)
 
 
 def _kind_of_input(case: Case) -> Case:
@@ -85,4 +104,5 @@ def _one(inputs: Inputs, contender: Contender, timer: Timer) -> Measurement:
         timing.repeats,
         judge(inputs, answers),
         contender.detail(case),
+        contender.shared_bytes(case),
     )

@@ -22,6 +22,8 @@ class Suite:
         device: "cuda" or "cpu".
         cases: those of one input follow one another, so that it is drawn once.
         peers: names that take part besides ours and torch.topk; None means all that can be found.
+        backends: of ours, that take part besides the one for scores that lie ready.
+        ablations: whether builds of ours take part that lack one part each.
     """
 
     name: str
@@ -29,6 +31,8 @@ class Suite:
     device: str
     cases: tuple[Case, ...]
     peers: Sequence[str] | None = None
+    backends: Sequence[str] = ()
+    ablations: bool = False
 
 
 SEED_LENGTHS = (16_384, 65_536, 98_304, 120_000, 262_144, 524_288, 1_048_576)
@@ -39,8 +43,9 @@ def _short() -> tuple[Case, ...]:
 
 
 def _grid() -> tuple[Case, ...]:
+    """By k, so that a run that ends early has covered all shapes with the commonest one."""
     return tuple(
-        Case(2**i, 2**j * K, k) for i in range(9) for j in range(2, 11) for k in (512, 1024, 2048)
+        Case(2**i, 2**j * K, k) for k in (2048, 512, 1024) for i in range(9) for j in range(2, 11)
     )
 
 
@@ -79,6 +84,15 @@ def _options() -> tuple[Case, ...]:
     return tuple(dict.fromkeys(cases))
 
 
+def _ablation() -> tuple[Case, ...]:
+    shapes = ((1, 16 * K), (1, 64 * K), (1, 256 * K), (16, 64 * K), (64, 64 * K))
+    return (
+        *(Case(rows, width) for rows, width in shapes),
+        Case(1, 64 * K, distribution="relu sum"),
+        Case(1, 64 * K, distribution="outlier"),
+    )
+
+
 def _cpu() -> tuple[Case, ...]:
     names = ("normal", "relu sum", "offset", "two values", "all equal", "sorted up")
     return tuple(Case(1, M, distribution=name) for name in names)
@@ -96,7 +110,16 @@ SUITES = {
             "the founding table: one row, k = 2048",
             "cuda",
             tuple(Case(1, width) for width in SEED_LENGTHS),
-            ("SGLang fast_topk_v2",),
+            ("SGLang fast_topk_v2", "TileLang example"),
+            ("pipelined",),
+        ),
+        Suite(
+            "ablation",
+            "what each part of the kernel gains: the same without it",
+            "cuda",
+            _ablation(),
+            (),
+            ablations=True,
         ),
         Suite("cpu", "the CPU backend on one row of 1M, two threads", "cpu", _cpu(), ()),
     )

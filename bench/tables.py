@@ -8,9 +8,18 @@ from typing import TypeAlias
 
 from rich.table import Table as ConsoleTable
 
-from bench.cases import Case
+from bench.cases import Case, length_name
 from bench.published import best_peer, founding
-from bench.results import HOST_SUITE, OURS, Document, Measurement, is_right
+from bench.results import (
+    FUSED_SUITE,
+    HOST_SUITE,
+    OURS,
+    PHASES_SUITE,
+    Document,
+    Measurement,
+    Scoring,
+    is_right,
+)
 from bench.targets import HOSTILE_FACTOR, TARGETS
 
 __all__ = ["Table", "by_case", "console_table", "markdown", "source_line", "table_of"]
@@ -38,23 +47,25 @@ def by_case(measurements: Iterable[Measurement]) -> Measured:
 
 def table_of(document: Document) -> Table:
     """The suite's own table, or a row a case with everybody's times."""
-    if document.suite == HOST_SUITE:
-        return _host_table(document)
+    if document.suite in _OWN_TABLES:
+        return _OWN_TABLES[document.suite](document)
     measured = by_case(document.measurements())
-    if document.suite == "hostile":
-        return _hostile_table(measured)
     columns = [*_times(measured), *_EXTRA_COLUMNS.get(document.suite, [_GAIN])]
     many_ks = len({case.k for case in measured}) > 1
     return Table(
         ["case", *(column.header for column in columns)],
         [
             [
-                str(case) if many_ks else str(case).replace(f", k={case.k}", ""),
+                str(case) if many_ks else _without_k(case),
                 *(column.cell(case, measured) for column in columns),
             ]
             for case in measured
         ],
     )
+
+
+def _without_k(case: Case) -> str:
+    return str(case).replace(f", k={case.k}", "")
 
 
 def _host_table(document: Document) -> Table:
@@ -67,8 +78,74 @@ def _host_table(document: Document) -> Table:
     )
 
 
-def _hostile_table(measured: Measured) -> Table:
+def _phases_table(document: Document) -> Table:
+    launches = document.phases()
+    names = list(dict.fromkeys(name for launch in launches for name in launch.us))
+    return Table(
+        ["case", *(f"{name}, us" for name in names), "whole launch, us"],
+        [
+            [
+                str(launch.case),
+                *(f"{launch.us[name]:.2f}" if name in launch.us else "-" for name in names),
+                f"{launch.launch_us:.2f}",
+            ]
+            for launch in launches
+        ],
+    )
+
+
+def _fused_table(document: Document) -> Table:
+    """A row a problem, the ways across, and what fusing gains."""
+    problems: dict[tuple[int, int, int, int], dict[str, Scoring]] = {}
+    for s in document.scorings():
+        problems.setdefault((s.queries, s.keys, s.heads, s.k), {})[s.way] = s
+    ways = list(dict.fromkeys(s.way for s in document.scorings()))
+    return Table(
+        ["queries x keys, heads, k", *(f"{way}, us" for way in ways), "separate / fused"],
+        [
+            [
+                f"{queries} x {length_name(keys)}, {heads}, {k}",
+                *(_us(by_way[way].us, by_way[way].answer) if way in by_way else "-"
+                  for way in ways),
+                _gain_of_fusing(by_way),
+            ]
+            for (queries, keys, heads, k), by_way in problems.items()
+        ],
+    )  # fmt: skip
+
+
+def _gain_of_fusing(by_way: dict[str, Scoring]) -> str:
+    both = [by_way[way] for way in ("separate", "fused") if way in by_way]
+    if len(both) < 2 or not all(is_right(s.answer) for s in both):
+        return "-"
+    return f"{both[0].us / both[1].us:.2f}"
+
+
+def _ablation_table(document: Document) -> Table:
+    """The whole kernel, then without one part each: times, and shared memory in the last column."""
+    measured = by_case(document.measurements())
+    names = dict.fromkeys(m.contender for m in document.measurements())
+    names.pop(_TORCH, None)
+    many_ks = len({case.k for case in measured}) > 1
+    rows = []
+    for name in names:
+        mine = [by_name.get(name) for by_name in measured.values()]
+        shared = [m.shared_bytes for m in mine if m is not None and m.shared_bytes is not None]
+        rows.append([name, *(_time(m) for m in mine), _kilobytes(shared)])
+    headers = [str(case) if many_ks else _without_k(case) for case in measured]
+    return Table(["", *(f"{name}, us" for name in headers), "shared memory a block, KB"], rows)
+
+
+def _kilobytes(sizes: list[int]) -> str:
+    if not sizes:
+        return "-"
+    ends = dict.fromkeys(round(size / 1024) for size in (min(sizes), max(sizes)))
+    return " to ".join(map(str, ends))
+
+
+def _hostile_table(document: Document) -> Table:
     """Our times: distributions down, shapes across, below them what is allowed."""
+    measured = by_case(document.measurements())
     shapes = dict.fromkeys((case.rows, case.width) for case in measured)
     kinds = dict.fromkeys((case.distribution, case.entropy) for case in measured)
 
@@ -108,9 +185,12 @@ def _time_of(contender: str) -> Callable[[Case, Measured], str]:
 def _time(measurement: Measurement | None) -> str:
     if measurement is None or measurement.us is None:
         return "-"
-    digits = 2 if measurement.us < 100 else 0
-    time = f"{measurement.us:.{digits}f}"
-    return time if is_right(measurement.answer) else f"{time} wrong"
+    return _us(measurement.us, measurement.answer)
+
+
+def _us(us: float, answer: str) -> str:
+    time = f"{us:.{2 if us < 100 else 0}f}"
+    return time if is_right(answer) else f"{time} wrong"
 
 
 def _ours(measurements: dict[str, Measurement]) -> Measurement | None:
@@ -164,6 +244,16 @@ _EXTRA_COLUMNS = {
             for name, series in founding().items()
         ),
     ],
+}
+
+
+#: Suites whose tables are no rows of cases with everybody's times.
+_OWN_TABLES: dict[str, Callable[[Document], Table]] = {
+    HOST_SUITE: _host_table,
+    PHASES_SUITE: _phases_table,
+    FUSED_SUITE: _fused_table,
+    "hostile": _hostile_table,
+    "ablation": _ablation_table,
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -18,6 +19,7 @@ __all__ = [
     "Timer",
     "Timing",
     "WallTimer",
+    "noise_of",
     "timing_event",
 ]
 
@@ -31,7 +33,7 @@ class Timing:
 
     Attributes:
         us: the median of all repetitions.
-        noise_us: the difference between the medians of two series of the very same calls.
+        noise_us: how far the median may be off, see :func:`noise_of`.
         launches: calls in a repetition.
         repeats: repetitions in each series.
     """
@@ -47,10 +49,22 @@ class Timer(Protocol):
         """Times the calls, one per slot of the input, and returns their answers."""
 
 
+def noise_of(first: Sequence[float], second: Sequence[float]) -> float:
+    """How far the median of two series of the very same calls may be off.
+
+    The larger of two estimates, for each misses something: how far the series' own medians differ
+    (a machine that slows down in between), and half the notch of a box plot, 1.57 quartile ranges
+    over the root of the number of samples (two series may agree by chance).
+    """
+    times = [*first, *second]
+    low, _, high = statistics.quantiles(times, n=4)
+    drift = abs(statistics.median(first) - statistics.median(second))
+    return max(drift, 1.57 * (high - low) / math.sqrt(len(times)))
+
+
 def _two_series(series: Callable[[], list[float]]) -> tuple[float, float]:
     first, second = series(), series()
-    noise = abs(statistics.median(first) - statistics.median(second))
-    return statistics.median(first + second), noise
+    return statistics.median(first + second), noise_of(first, second)
 
 
 def timing_event() -> torch.cuda.Event:

@@ -1,0 +1,75 @@
+// One library a variant of the float32 kernels (variant_kernels.cu), as TVM FFI functions: what
+// bench/variants.py loads. The product carries no code for benchmarks.
+#include <tvm/ffi/container/tensor.h>
+#include <tvm/ffi/extra/c_env_api.h>
+#include <tvm/ffi/function.h>
+#include <tvm/ffi/optional.h>
+
+#include "config.h"
+#include "cuda/launch.h"
+#include "variant_kernels.h"
+
+namespace tl_topk_bench {
+namespace {
+
+namespace ffi = tvm::ffi;
+using tl_topk::LaunchConfig;
+using tl_topk::Problem;
+
+Problem make_problem(int64_t rows, int64_t width, int64_t k) {
+  Problem problem;
+  problem.rows = rows;
+  problem.width = width;
+  problem.k = k;
+  return problem;
+}
+
+LaunchConfig config_for(const Problem& problem) {
+  return choose_launch(problem, tl_topk::query_device(0));
+}
+
+int64_t shared_bytes(int64_t rows, int64_t width, int64_t k) {
+  return config_for(make_problem(rows, width, k)).shared_bytes;
+}
+
+int64_t workspace_bytes(int64_t rows, int64_t width, int64_t k) {
+  return config_for(make_problem(rows, width, k)).workspace_bytes;
+}
+
+// float32 scores (rows, width), int32 indices (rows, k), both contiguous, on device 0; zeroed bytes
+// where the launch needs a workspace.
+void topk(DLTensor* scores, DLTensor* indices, ffi::Optional<DLTensor*> workspace) {
+  tl_topk::TopKArgs args;
+  args.problem = make_problem(scores->shape[0], scores->shape[1], indices->shape[1]);
+  args.scores = scores->data;
+  args.scores_stride = args.problem.width;
+  args.indices = static_cast<int32_t*>(indices->data);
+  args.indices_stride = args.problem.k;
+  topk_cuda(args, config_for(args.problem), workspace.has_value() ? (*workspace)->data : nullptr,
+            TVMFFIEnvGetStream(scores->device.device_type, scores->device.device_id));
+}
+
+int64_t blocks(int64_t rows, int64_t width, int64_t k) {
+  return config_for(make_problem(rows, width, k)).grid_blocks;
+}
+
+ffi::String phases() { return phase_names(); }
+
+// `clocks` is an int64 matrix (blocks, phases) on the CPU.
+void take_clocks(DLTensor* clocks) {
+  take_phase_clocks(static_cast<int64_t*>(clocks->data), clocks->shape[0]);
+}
+
+double clock_mhz() { return measure_clock_mhz(); }
+
+}  // namespace
+
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(shared_bytes, shared_bytes)
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(workspace_bytes, workspace_bytes)
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(topk, topk)
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(blocks, blocks)
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(phases, phases)
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(take_clocks, take_clocks)
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(clock_mhz, clock_mhz)
+
+}  // namespace tl_topk_bench

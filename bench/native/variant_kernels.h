@@ -1,0 +1,19 @@
+// The clocks inside a variant's kernels, free of CUDA headers; variant_kernels.cu implements it.
+#pragma once
+
+#include <cstdint>
+
+namespace tl_topk_bench {
+
+// Names of the phases in order, comma between them; empty unless compiled with
+// TL_TOPK_PHASE_CLOCK. A phase ends at its mark, the first name marks the beginning.
+const char* phase_names();
+
+// Copies the marks of the first `blocks` blocks, (blocks, phases), and sets them to zero. Waits for
+// the GPU.
+void take_phase_clocks(int64_t* clocks, int64_t blocks);
+
+// What the clocks count by, now.
+double measure_clock_mhz();
+
+}  // namespace tl_topk_bench
