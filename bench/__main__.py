@@ -102,7 +102,7 @@ def _known_distribution(_context: click.Context, _param: click.Parameter, name: 
 @click.option(
     "--width", default="64K", show_default=True, callback=_length, help="Scores in a row."
 )
-@click.option("-k", "k", type=click.IntRange(min=1), default=2048, show_default=True)
+@click.option("-k", "--k", type=click.IntRange(min=1), default=2048, show_default=True)
 @click.option("--dtype", type=click.Choice(["float32", "float16", "bfloat16"]), default="float32")
 @click.option("--distribution", default="normal", show_default=True, callback=_known_distribution)
 @click.option(

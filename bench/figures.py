@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -24,6 +25,9 @@ __all__ = ["FIGURES", "draw"]
 _K = 2048
 _ROWS = (1, 4, 16, 64)  # a panel each
 
+#: By rows and length.
+Gains: TypeAlias = dict[tuple[int, int], float]
+
 
 def latency(documents: dict[str, Document]) -> Figure | None:
     """Microseconds over the length, one panel for each number of rows."""
@@ -36,22 +40,29 @@ def latency(documents: dict[str, Document]) -> Figure | None:
         {m.contender for m in measured if m.us is not None},
         key=lambda name: (not _is_ours(name), name),
     )
+    across = min(2, len(all_rows))
+    down = -(-len(all_rows) // across)
     figure, panels = plt.subplots(
-        1, len(all_rows), figsize=(2.6 * len(all_rows) + 1, 4.2), sharex=True, sharey=True,
+        down, across, figsize=(3.6 * across + 0.6, 2.7 * down + 1.3), sharex=True, sharey=True,
         squeeze=False,
     )  # fmt: skip
+    for panel in panels.flat[len(all_rows) :]:
+        panel.set_visible(False)
     copy_speed = float(document.machine.get("copy_tb_per_s", 0))
-    for panel, rows in zip(panels[0], all_rows, strict=True):
+    for panel, rows in zip(panels.flat, all_rows, strict=False):
         here = [m for m in measured if m.case.rows == rows]
         for i, name in enumerate(names):
             right = {m.case.width: m.us for m in here if m.contender == name and _counts(m)}
             style = line_style(i, bold=_is_ours(name))
             panel.plot(list(right), list(right.values()), label=name, zorder=5 - i / 10, **style)
         _reference_lines(panel, rows, sorted({m.case.width for m in here}), copy_speed)
-        panel.set(title=f"{rows} row{'s' * (rows > 1)}", xlabel="scores in a row")
+        panel.set_title(f"{rows} row{'s' * (rows > 1)}", fontsize=9)
     length_axis(panels[0][0], {m.case.width for m in measured})
     time_axis(panels[0][0])
-    panels[0][0].set_ylabel("microseconds a call")
+    for panel in panels[-1]:
+        panel.set_xlabel("scores in a row")
+    for panel in panels[:, 0]:
+        panel.set_ylabel("microseconds a call")
     handles, labels = panels[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
     return titled(figure, f"Exact top {_K} of float32 rows", [document])
@@ -63,7 +74,7 @@ def _reference_lines(panel: Axes, rows: int, widths: Sequence[int], copy_tb_per_
     known = {width: peer[1] for width, peer in best.items() if peer is not None}
     panel.plot(
         list(known), list(known.values()), label="best peer, measured earlier",
-        linestyle="none", marker="x", color=GREY,
+        linestyle="none", marker="x", color="black", zorder=6,
     )  # fmt: skip
     floor = read_floor()
     measured = {width: floor[rows * width] for width in widths if rows * width in floor}
@@ -85,41 +96,53 @@ def speedup(documents: dict[str, Document]) -> Figure | None:
     document = _over_shapes(documents)
     if document is None:
         return None
-    over_torch: dict[tuple[int, int], float] = {}
-    over_best: dict[tuple[int, int], float] = {}
+    over_torch: Gains = {}
+    over_peers: Gains = {}
+    over_earlier: Gains = {}
     for case, measured in by_case(document.measurements()).items():
-        ours = next((m.us for m in measured.values() if _is_ours(m.contender) and _counts(m)), None)
-        if not _is_plain(case) or not ours:
+        if not _is_plain(case):
             continue
-        others = {m.contender: m.us for m in measured.values() if _counts(m)}
+        us = {m.contender: m.us for m in measured.values() if m.us and is_right(m.answer)}
+        ours = [us.pop(name) for name in list(us) if _is_ours(name)]
+        if not ours:
+            continue
         cell = case.rows, case.width
-        if us := others.get("torch.topk"):
-            over_torch[cell] = us / ours
+        if "torch.topk" in us:
+            over_torch[cell] = us.pop("torch.topk") / ours[0]
+        if us:
+            over_peers[cell] = min(us.values()) / ours[0]
         if peer := best_peer(*cell, _K):
-            over_best[cell] = peer[1] / ours
-    if not over_torch:
+            over_earlier[cell] = peer[1] / ours[0]
+    maps = {
+        "torch.topk, in the same run": over_torch,
+        "the best peer, in the same run": over_peers,
+        "the best peer, measured earlier": over_earlier,
+    }
+    maps = {name: gains for name, gains in maps.items() if gains}
+    if not maps:
         return None
-    maps = {"torch.topk, in the same run": over_torch}
-    if over_best:
-        maps["the best peer, measured earlier"] = over_best
-    cells = [*over_torch, *over_best]
+    cells = [cell for gains in maps.values() for cell in gains]
     all_rows = sorted({rows for rows, _ in cells})
     widths = sorted({width for _, width in cells})
     figure, panels = plt.subplots(
-        1, len(maps), figsize=(len(maps) * (0.55 * len(widths) + 1.6), 0.4 * len(all_rows) + 2.2),
-        squeeze=False, sharey=True,
-    )  # fmt: skip
-    for panel, (name, gains) in zip(panels[0], maps.items(), strict=True):
+        len(maps),
+        1,
+        figsize=(0.6 * len(widths) + 2, len(maps) * (0.27 * len(all_rows) + 0.9) + 0.6),
+        squeeze=False,
+        sharex=True,
+    )
+    for panel, (name, gains) in zip(panels[:, 0], maps.items(), strict=True):
         _heat_map(figure, panel, gains, all_rows, widths)
-        panel.set(title=f"than {name}", xlabel="scores in a row")
-    panels[0][0].set_ylabel("rows")
+        panel.set_title(f"than {name}", fontsize=9)
+        panel.set_ylabel("rows")
+    panels[-1][0].set_xlabel("scores in a row")
     return titled(figure, f"Times faster, k = {_K}, float32", [document])
 
 
 def _heat_map(
     figure: Figure,
     panel: Axes,
-    gains: dict[tuple[int, int], float],
+    gains: Gains,
     all_rows: Sequence[int],
     widths: Sequence[int],
 ) -> None:

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 
 from bench.plotting import (
     COLOURS,
+    DASHES,
     GREY,
     HATCHES,
     MUTED,
@@ -58,14 +59,12 @@ def host(documents: dict[str, Document]) -> Figure | None:
     )
     panel.plot(tail, range(len(calls)), linestyle="none", marker="|", color="black", markersize=7)
     panel.hlines(range(len(calls)), median, np.minimum(tail, end), color="black", linewidth=0.8)
-    for y, (middle, last) in enumerate(zip(median, tail, strict=True)):
-        panel.text(1.01, y, f"{middle:.1f}", transform=panel.get_yaxis_transform(), va="center")
-        panel.text(1.09, y, f"{last:.1f}", transform=panel.get_yaxis_transform(), va="center",
-                   color=GREY)  # fmt: skip
-    panel.text(1.01, len(calls), "median", transform=panel.get_yaxis_transform(), fontsize=7)
-    panel.text(1.09, len(calls), "  99 %", transform=panel.get_yaxis_transform(), fontsize=7,
-               color=GREY)  # fmt: skip
-    panel.set(xlim=(0, end), ylim=(-0.7, len(calls) - 0.3))
+    panel.set(xlim=(0, end), ylim=(-0.7, len(calls) + 0.4))
+    numbers = [f"{us:6.1f} {last:6.1f}" for us, last in zip(median, tail, strict=True)]
+    right = panel.secondary_yaxis("right")
+    right.set_yticks(range(len(calls) + 1), [*numbers, "median   99 %"], family="monospace")
+    right.tick_params(length=0, labelsize=7)
+    right.spines["right"].set_visible(False)
     panel.grid(axis="y", visible=False)
     panel.set_xlabel("microseconds of the CPU a call: median, and 99th percentile (|)")
     return titled(figure, "What a call costs the CPU (ours in solid blue)", [document])
@@ -114,6 +113,8 @@ def crossover(documents: dict[str, Document]) -> Figure | None:
     if document is None or not document.results:
         return None
     right = [s for s in document.scorings() if is_right(s.answer)]
+    if not right:
+        return None
     kinds = sorted({(s.heads, s.k) for s in right})
     figure, panels = plt.subplots(
         2, len(kinds), figsize=(3.6 * len(kinds) + 1, 5.6), sharex=True, sharey="row",
@@ -140,33 +141,38 @@ def crossover(documents: dict[str, Document]) -> Figure | None:
 
 
 def _times_of_ways(panel: Axes, scorings: Sequence[Scoring]) -> None:
-    """A line for each way and number of queries."""
-    lines = sorted({(s.way, s.queries) for s in scorings}, key=lambda line: _place(*line))
-    for number, (way, queries) in enumerate(lines):
-        us = {s.keys: s.us for s in scorings if (s.way, s.queries) == (way, queries)}
-        panel.plot(
-            *zip(*sorted(us.items()), strict=True), label=_line_name(way, queries),
-            **line_style(number, bold=way == "fused"),
-        )  # fmt: skip
+    """A line for each way (colour and marker) and number of queries (dashes)."""
+    ways = sorted({s.way for s in scorings}, key=_place)
+    for number, way in enumerate(ways):
+        for dash, queries in enumerate(sorted({s.queries for s in scorings})):
+            us = {s.keys: s.us for s in scorings if (s.way, s.queries) == (way, queries)}
+            if not us:
+                continue
+            style = line_style(number, bold=way == "fused") | {"linestyle": DASHES[dash % 3]}
+            panel.plot(
+                *zip(*sorted(us.items()), strict=True), label=_line_name(way, queries), **style
+            )
 
 
 def _gains_of_fusing(panel: Axes, scorings: Sequence[Scoring]) -> None:
     """How much longer one after the other takes; above 1 fusing pays."""
-    panel.axhline(1, color=GREY, linewidth=1, linestyle=":", label="no difference")
-    all_queries = sorted({s.queries for s in scorings})
-    for number, queries in enumerate(all_queries):
+    panel.axhline(1, color=GREY, linewidth=1.5, alpha=0.5)
+    even = []
+    for number, queries in enumerate(sorted({s.queries for s in scorings})):
         us = {(s.way, s.keys): s.us for s in scorings if s.queries == queries}
         gains = {
             keys: us["separate", keys] / us["fused", keys]
             for keys in sorted({s.keys for s in scorings})
             if ("separate", keys) in us and ("fused", keys) in us
         }
-        style = line_style(number) | {"color": "black", "linestyle": ("-", "--", "-.")[number % 3]}
-        panel.plot(list(gains), list(gains.values()), label=_line_name("gain", queries), **style)
+        panel.plot(
+            list(gains), list(gains.values()), label=_line_name("gain", queries), color="black",
+            linestyle=DASHES[number % 3], marker=".", linewidth=1.2,
+        )  # fmt: skip
         for keys in crossings(gains):
-            panel.axvline(keys, color=GREY, linewidth=0.8)
-            panel.annotate(f"{keys / 1024:.0f}K", (keys, 1), xytext=(3, 3), fontsize=7,
-                           textcoords="offset points")  # fmt: skip
+            panel.plot(keys, 1, marker="o", markersize=7, color="black", fillstyle="none")
+            even.append(f"even at {keys / 1024:.0f}K, {_count(queries)}")
+    panel.text(0.02, 0.97, "\n".join(even), transform=panel.transAxes, va="top", fontsize=7)
 
 
 def crossings(gains: dict[int, float]) -> list[float]:
@@ -179,10 +185,14 @@ def crossings(gains: dict[int, float]) -> list[float]:
     return found
 
 
-def _place(way: str, queries: int) -> tuple[int, str, int]:
+def _place(way: str) -> tuple[int, str]:
     known = ("fused", "separate", "scoring alone")
-    return known.index(way) if way in known else len(known), way, queries
+    return known.index(way) if way in known else len(known), way
 
 
 def _line_name(way: str, queries: int) -> str:
-    return f"{way}, {queries} quer{'ies' if queries > 1 else 'y'}"
+    return f"{way}, {_count(queries)}"
+
+
+def _count(queries: int) -> str:
+    return f"{queries} quer{'ies' if queries > 1 else 'y'}"

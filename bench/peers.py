@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -29,28 +30,37 @@ Bind: TypeAlias = Callable[[Tensor, Tensor, int], Callable[[], Tensor]]
 _LENGTH_K = (512, 1024, 2048)
 
 
-class IndexPeer(Contender):
+class Peer(Contender):
+    """What adapters share: which modules and functions a peer needs."""
+
+    def __init__(self, name: str, needs: Sequence[str]) -> None:
+        """``needs``: modules, or functions of modules as "module:function"."""
+        self.name = name
+        self._needs = needs
+
+    def unavailable(self) -> str:
+        return next(filter(None, map(_missing_need, self._needs)), "")
+
+
+class IndexPeer(Peer):
     """A peer that is given scores, lengths and k, and returns indices alone, in any order."""
 
     def __init__(
         self,
         name: str,
-        modules: Sequence[str],
+        needs: Sequence[str],
         bind: Bind,
         *,
         dtypes: Sequence[str] = ("float32",),
         ks: Sequence[int] | None = None,
-        max_width: int | None = None,
+        crashes: Callable[[Case], bool] = lambda case: False,
     ) -> None:
-        self.name = name
-        self._modules = modules
+        """``crashes``: which cases would take the whole run down with them."""
+        super().__init__(name, needs)
         self._bind = bind
         self._dtypes = dtypes
         self._ks = ks
-        self._max_width = max_width
-
-    def unavailable(self) -> str:
-        return next(filter(None, map(missing, self._modules)), "")
+        self._crashes = crashes
 
     def refusal(self, case: Case) -> str:
         if case.values or case.order != "any" or case.row_starts:
@@ -59,9 +69,7 @@ class IndexPeer(Contender):
             return f"no {case.dtype}"
         if self._ks is not None and case.k not in self._ks:
             return f"k is one of {', '.join(map(str, self._ks))}"
-        if self._max_width is not None and case.width > self._max_width:
-            return f"rows beyond {self._max_width} overflow its buffers"
-        return ""
+        return "its buffers overflow" if self._crashes(case) else ""
 
     def prepare(self, inputs: Inputs) -> list[Launch]:
         lengths = inputs.row_lengths()
@@ -73,18 +81,14 @@ class IndexPeer(Contender):
         return [partial(launch, self._bind(scores, lengths, k)) for scores in inputs.scores]
 
 
-class PairPeer(Contender):
+class PairPeer(Peer):
     """A peer that is given scores and k and returns (values, indices)."""
 
     def __init__(
-        self, name: str, module: str, call: Callable[[Tensor, int], tuple[Tensor, Tensor]]
+        self, name: str, needs: str, call: Callable[[Tensor, int], tuple[Tensor, Tensor]]
     ) -> None:
-        self.name = name
-        self._module = module
+        super().__init__(name, [needs])
         self._call = call
-
-    def unavailable(self) -> str:
-        return missing(self._module)
 
     def refusal(self, case: Case) -> str:
         if case.lengths is not None or case.row_starts:
@@ -99,48 +103,96 @@ class PairPeer(Contender):
         return [partial(launch, scores) for scores in inputs.scores]
 
 
+class FlashInfer(PairPeer):
+    """FlashInfer's ``top_k`` with the algorithm that its environment variable names.
+
+    "auto" is the variable unset; it knows no such value, and would leave out CUB's kernel.
+    """
+
+    _VARIABLE = "FLASHINFER_TOPK_ALGO"
+
+    def __init__(self, algorithm: str) -> None:
+        super().__init__(f"FlashInfer {algorithm}", "flashinfer:top_k", self._top_k)
+        self._algorithm = None if algorithm == "auto" else algorithm
+
+    def unavailable(self) -> str:
+        reason = super().unavailable()
+        if not reason and self._algorithm == "clusters" and not _is_blackwell():
+            return "needs compute capability 10; elsewhere another algorithm takes its place"
+        return reason
+
+    def _top_k(self, scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        with _environment(self._VARIABLE, self._algorithm):  # read by the library at each call
+            values, indices = optional("flashinfer").top_k(scores, k)
+        return values, indices
+
+
 def find_peers() -> list[Contender]:
     """All that are known; ask each whether it is available."""
     return [
-        *(_flashinfer(algorithm) for algorithm in ("auto", "filtered", "multi_cta", "clusters")),
-        IndexPeer("SGLang fast_topk_v2", ["sgl_kernel"], _bind_sglang_v1, ks=(2048,)),
+        *map(FlashInfer, ("auto", "cub", "filtered", "multi_cta", "clusters")),
+        IndexPeer(
+            "SGLang fast_topk_v2",
+            ["sgl_kernel:fast_topk_v2"],
+            _function("sgl_kernel", "fast_topk_v2"),
+            ks=(2048,),
+        ),
         _sglang_v2(),
         IndexPeer("vLLM top_k_per_row_decode", ["vllm._C"], _bind_vllm_per_row),
         *_vllm_functions(),
-        PairPeer("RAFT AIR", "air_topk", lambda x, k: optional("air_topk").topk(x, k)),
+        PairPeer("RAFT AIR", "air_topk:topk", lambda x, k: optional("air_topk").topk(x, k)),
         *_sgl_peers(),
         IndexPeer(
             "TileLang example",
-            ["tilelang", "topk_selector"],  # the second from its examples/deepseek_v32
+            ["tilelang", "topk_selector:tl_topk"],  # the second from its examples/deepseek_v32
             _bind_tilelang_example,
-            max_width=131072,
+            crashes=lambda case: case.width > 131072 or case.distribution != "normal",
         ),
     ]
 
 
-def _flashinfer(algorithm: str) -> Contender:
-    def call(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        # Read by the library at each call.
-        os.environ["FLASHINFER_TOPK_ALGO"] = algorithm
-        try:
-            values, indices = optional("flashinfer").top_k(scores, k)
-        finally:
-            del os.environ["FLASHINFER_TOPK_ALGO"]
-        return values, indices
-
-    return PairPeer(f"FlashInfer {algorithm}", "flashinfer", call)
+def _missing_need(need: str) -> str:
+    """Why a module or its function is not there; empty if it is."""
+    module, _, function = need.partition(":")
+    reason = missing(module)
+    if not reason and function and not callable(getattr(optional(module), function, None)):
+        return f"{module} has no function {function}"
+    return reason
 
 
-def _bind_sglang_v1(scores: Tensor, lengths: Tensor, k: int) -> Callable[[], Tensor]:
-    select = optional("sgl_kernel").fast_topk_v2
-    return lambda: select(scores, lengths, k)
+def _is_blackwell() -> bool:
+    return torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == 10
+
+
+@contextmanager
+def _environment(name: str, value: str | None) -> Iterator[None]:
+    """With the variable set, or unset where ``value`` is None; as it was before afterwards."""
+    before = os.environ.pop(name, None)
+    if value is not None:
+        os.environ[name] = value
+    try:
+        yield
+    finally:
+        os.environ.pop(name, None)
+        if before is not None:
+            os.environ[name] = before
+
+
+def _function(module: str, name: str) -> Bind:
+    """``module.name(scores, lengths, k) -> indices``."""
+
+    def bind(scores: Tensor, lengths: Tensor, k: int) -> Callable[[], Tensor]:
+        select = getattr(optional(module), name)
+        return lambda: select(scores, lengths, k)
+
+    return bind
 
 
 _SGLANG_V2_MODULES = ("sglang.kernels.ops.attention.dsv4", "sglang.jit_kernel.dsv4")
 
 
 def _sglang_v2() -> Contender:
-    """Its module has moved between versions."""
+    """Its module has moved between versions, and so has the way to the raw indices."""
     there = [module for module in _SGLANG_V2_MODULES if not missing(module)]
     module = there[0] if there else _SGLANG_V2_MODULES[0]
 
@@ -152,14 +204,20 @@ def _sglang_v2() -> Contender:
         table = pages.expand(rows, -1).contiguous()
         slots, raw = (torch.empty(rows, k, dtype=torch.int32, device=scores.device) for _ in "ab")
         plan = topk.plan_topk_v2(lengths)
+        transform = topk.topk_transform_512_v2
+        gives_raw = "out_raw_indices" in inspect.signature(transform).parameters
 
         def call() -> Tensor:
-            topk.topk_transform_512_v2(scores, lengths, table, slots, page, plan, raw)
+            if gives_raw:
+                transform(scores, lengths, table, slots, page, plan, raw)
+            else:  # then no page table means raw indices
+                transform(scores, lengths, None, raw, page, plan)
             return raw
 
         return call
 
-    return IndexPeer("SGLang topk_v2", [module], bind, ks=_LENGTH_K)
+    needs = [f"{module}:plan_topk_v2", f"{module}:topk_transform_512_v2"]
+    return IndexPeer("SGLang topk_v2", needs, bind, ks=_LENGTH_K)
 
 
 def _bind_vllm_per_row(scores: Tensor, lengths: Tensor, k: int) -> Callable[[], Tensor]:
@@ -178,13 +236,6 @@ def _bind_vllm_per_row(scores: Tensor, lengths: Tensor, k: int) -> Callable[[], 
 def _vllm_functions() -> list[Contender]:
     """From ``vllm_topk``, a module that wraps vLLM's two kernels, or from vLLM itself."""
 
-    def wrapped(function: str) -> Bind:
-        def bind(scores: Tensor, lengths: Tensor, k: int) -> Callable[[], Tensor]:
-            select = getattr(optional("vllm_topk"), function)
-            return lambda: select(scores, lengths, k)
-
-        return bind
-
     def own(function: str) -> Bind:
         def bind(scores: Tensor, lengths: Tensor, k: int) -> Callable[[], Tensor]:
             select = getattr(torch.ops._C, function)
@@ -199,27 +250,28 @@ def _vllm_functions() -> list[Contender]:
 
         return bind
 
-    alone = not missing("vllm_topk")
-    module, binding = ("vllm_topk", wrapped) if alone else ("vllm._C", own)
-    return [
-        IndexPeer(f"vLLM {kind}", [module], binding(f"{kind}_topk"), ks=_LENGTH_K)
-        for kind in ("cooperative", "persistent")
-    ]
+    def peer(kind: str) -> Contender:
+        function = f"{kind}_topk"
+        if missing("vllm_topk"):
+            need, bind = "vllm._C", own(function)
+        else:
+            need, bind = f"vllm_topk:{function}", _function("vllm_topk", function)
+        return IndexPeer(f"vLLM {kind}", [need], bind, ks=_LENGTH_K)
+
+    return [peer("cooperative"), peer("persistent")]
 
 
 def _sgl_peers() -> list[Contender]:
     """Every function ``peer_NAME(scores, lengths, k) -> indices`` of a module ``sgl_peers``."""
-    if missing("sgl_peers"):
-        return [IndexPeer("sgl_peers", ["sgl_peers"], _bind_sglang_v1)]
-
-    def bound(function: Any) -> Bind:
-        return lambda scores, lengths, k: lambda: function(scores, lengths, k)
-
-    functions = inspect.getmembers(optional("sgl_peers"), callable)
+    module = "sgl_peers"
+    functions: list[tuple[str, Any]] = []
+    if not missing(module):
+        functions = inspect.getmembers(optional(module), callable)
+    names = [name for name, _ in functions if name.startswith("peer_")]
+    if not names:  # the adapter that says why
+        return [IndexPeer(module, [f"{module}:peer_*"], _function(module, "peer_*"))]
     return [
-        IndexPeer(name.removeprefix("peer_"), ["sgl_peers"], bound(function))
-        for name, function in functions
-        if name.startswith("peer_")
+        IndexPeer(name.removeprefix("peer_"), [module], _function(module, name)) for name in names
     ]
 
 

@@ -18,7 +18,7 @@ from bench.results import Document
 from bench.tables import source_line
 
 __all__ = [
-    "COLOURS", "GREY", "HATCHES", "MUTED", "STYLE",
+    "COLOURS", "DASHES", "GREY", "HATCHES", "MUTED", "STYLE",
     "length_axis", "line_style", "time_axis", "titled",
 ]  # fmt: skip
 
@@ -29,7 +29,7 @@ HATCHES = ("", "//", "..", "\\\\", "xx")
 GREY = "#555555"
 MUTED = "#BBBBBB"
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-_DASHES = ("-", "--", "-.")
+DASHES = ("-", "--", "-.")
 
 STYLE: Any = {
     "figure.constrained_layout.use": True,
@@ -50,7 +50,7 @@ def line_style(number: int, *, bold: bool = False) -> dict[str, Any]:
     return {
         "color": COLOURS[number % len(COLOURS)],
         "marker": _MARKERS[number % len(_MARKERS)],
-        "linestyle": _DASHES[number // len(COLOURS) % len(_DASHES)],
+        "linestyle": DASHES[number // len(COLOURS) % len(DASHES)],
         "markersize": 4,
         "linewidth": 2 if bold else 1.2,
     }

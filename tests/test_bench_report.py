@@ -1,0 +1,281 @@
+"""What is made of results: tables, figures, README."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, replace
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+import torch
+
+# Where pytest was not started as a module, or there is no checkout, bench is not importable.
+pytest.importorskip("bench", reason="run as python -m pytest in a checkout")
+
+from bench import readme, suites, variants
+from bench.cases import Case
+from bench.contenders import TorchTopK
+from bench.phases import phases_of
+from bench.published import PUBLISHED, best_peer, founding, read_floor
+from bench.results import (
+    EXACT,
+    FUSED_SUITE,
+    HOST_SUITE,
+    PHASES_SUITE,
+    Document,
+    Measurement,
+    Phases,
+    Scoring,
+    load,
+    sha256,
+)
+from bench.tables import console_table, table_of
+from bench_kit import SMALL, Careless, document, ours, run_small
+
+# Published figures, tables, figures
+
+
+def test_published_figures_stay_in_columns_of_their_own() -> None:
+    assert best_peer(1, 65536, 2048) == ("SGLang 0.5.23 topk_v2", 8.2)
+    assert best_peer(1, 262144, 2048) == ("SGLang 0.5.23 topk_v2", 11.0)
+    assert best_peer(1, 65536, 64) is None
+    assert read_floor()[1 << 20] == 2.7
+    case = Case(1, 65536)
+    seed = document("seed", run_small(case, contenders=[ours(), TorchTopK()]).results)
+    table = table_of(seed)
+    assert table.header[1:4] == ["tl_topk cpu, us", "torch.topk, us", "torch.topk / ours"]
+    assert all(name.startswith("published (GB300): ") for name in table.header[4:])
+    assert table.rows == [["1 x 64K", "10.00", "10.00", "1.0", "18.2", "37.4", "87.9"]]
+    assert set(founding()["SGLang fast_topk_v2"]) < set(suites.SEED_LENGTHS)
+
+
+def test_target_cells_show_targets_and_best_peers() -> None:
+    cells = [Case(1, 65536), Case(64, 16384)]
+    table = table_of(run_small(*cells, contenders=[ours(), TorchTopK()]))
+    assert table.header[-3:] == ["target, us", "best peer, measured earlier, us", "which"]
+    assert table.rows[0][-3:] == ["4.5", "8.2", "SGLang 0.5.23 topk_v2"]
+    console_table(document("short", []))
+
+
+def test_hostile_table_has_shapes_across_and_limits_below() -> None:
+    cases = [Case(1, 16384), Case(1, 16384, entropy=9), Case(1, 65536)]
+    table = table_of(document("hostile", run_small(*cases, contenders=[ours()]).results))
+    assert table.header == ["distribution", "1 x 16K", "1 x 64K"]
+    assert table.rows == [
+        ["normal", "10.00", "10.00"],
+        ["normal, leading 9 bits", "10.00", "-"],
+        ["*target, normal*", "*3.6*", "*4.5*"],
+        ["*at most*", "*10.8*", "*13.5*"],
+    ]
+
+
+def test_options_are_compared_with_the_plain_call() -> None:
+    cases = [Case(1, 4096), Case(1, 4096, values=True)]
+    table = table_of(document("options", run_small(*cases, contenders=[ours()]).results))
+    assert table.header[-1] == "ours / plain ours"
+    assert [row[-1] for row in table.rows] == ["1.00", "1.00"]
+
+
+def ablation_document() -> Document:
+    def measured(case: Case, contender: str, us: float, shared: int) -> dict[str, object]:
+        return Measurement(case, contender, us, 0.1, 1, 1, EXACT, "", shared).as_dict()
+
+    return document(
+        "ablation",
+        [
+            measured(Case(1, 4096), "tl_topk dsmem", 4, 60 << 10),
+            measured(Case(1, 4096), "torch.topk", 40, 0),
+            measured(Case(1, 4096), "without votes", 5, 60 << 10),
+            measured(Case(1, 65536), "tl_topk dsmem", 6, 90 << 10),
+            measured(Case(1, 65536), "without votes", 6.5, 90 << 10),
+        ],
+    )
+
+
+def test_ablations_stand_below_the_whole_kernel_with_their_shared_memory() -> None:
+    table = table_of(ablation_document())
+    assert table.header == ["", "1 x 4K, us", "1 x 64K, us", "shared memory a block, KB"]
+    assert table.rows == [
+        ["tl_topk dsmem", "4.00", "6.00", "60 to 90"],
+        ["without votes", "5.00", "6.50", "60 to 90"],
+    ]
+
+
+class FakeVariant:
+    """A build of the kernels, as FFI functions."""
+
+    def shared_bytes(self, rows: int, width: int, k: int) -> int:
+        return rows * width + k
+
+    def workspace_bytes(self, rows: int, width: int, k: int) -> int:
+        return 0
+
+    def topk(
+        self, scores: torch.Tensor, indices: torch.Tensor, workspace: torch.Tensor | None
+    ) -> None:
+        assert workspace is None
+        indices.copy_(scores.topk(indices.shape[1]).indices)
+
+
+def test_a_build_without_a_part_is_checked_like_every_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "libtl_topk_without_warp_votes.so").touch()
+    (tmp_path / "libtl_topk_bench.so").touch()
+    monkeypatch.setattr(variants, "BUILD", tmp_path)
+    monkeypatch.setattr(variants, "load_variant", lambda path: FakeVariant())
+    (variant,) = variants.ablations()
+    plain, values = run_small(
+        SMALL, replace(SMALL, values=True), contenders=[variant]
+    ).measurements()
+    assert (plain.contender, plain.answer) == ("without warp votes", EXACT)
+    assert plain.shared_bytes == 3 * 3000 + 100
+    assert values.answer == "refused: plain float32 rows alone"
+
+
+def test_a_variant_that_is_not_built_says_how(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="configure with -DTL_TOPK_BENCH=ON"):
+        variants.load_variant(tmp_path / "libtl_topk_phases.so")
+
+
+def test_phases_are_those_of_the_block_that_takes_longest() -> None:
+    names = ["start", "read", "select"]
+    quick, slow = [100, 1100, 2100], [500, 2500, 5500]
+    marks = torch.tensor([[quick, slow], [slow, quick], [quick, slow]])
+    assert phases_of(names, marks, 1000.0) == {"read": 2.0, "select": 3.0}
+    marks[1, 0, 1] = 0  # never came by
+    with pytest.raises(ValueError, match="only the usual path"):
+        phases_of(names, marks, 1000.0)
+
+
+def scoring(way: str, keys: int, us: float, answer: str = EXACT) -> dict[str, object]:
+    return asdict(Scoring(way, 1, keys, 64, 2048, us, 0.1, answer))
+
+
+def fused_document() -> Document:
+    return document(
+        FUSED_SUITE,
+        [
+            scoring("separate", 16384, 8),
+            scoring("fused", 16384, 10),
+            scoring("separate", 65536, 15),
+            scoring("fused", 65536, 12),
+            scoring("scoring alone", 65536, 7),
+            scoring("separate", 131072, 20, "wrong: not the best k in 1 of 1 rows"),
+            scoring("fused", 131072, 14),
+        ],
+    )
+
+
+def test_ways_to_a_selection_stand_side_by_side() -> None:
+    table = table_of(fused_document())
+    assert table.header == [
+        "queries x keys, heads, k",
+        "separate, us",
+        "fused, us",
+        "scoring alone, us",
+        "separate / fused",
+    ]
+    assert table.rows == [
+        ["1 x 16K, 64, 2048", "8.00", "10.00", "-", "0.80"],
+        ["1 x 64K, 64, 2048", "15.00", "12.00", "7.00", "1.25"],
+        ["1 x 128K, 64, 2048", "20.00 wrong", "14.00", "-", "-"],
+    ]
+
+
+def test_where_gains_cross_one() -> None:
+    figures = pytest.importorskip("bench.figures_inside", reason="matplotlib is not installed")
+    assert figures.crossings({16384: 0.5, 65536: 1.5}) == [32768]
+    assert figures.crossings({65536: 0.5, 16384: 1.5, 262144: 2.5}) == [32768, 2**16.5]
+    assert figures.crossings({16384: 1.5}) == []
+
+
+def all_documents() -> dict[str, Document]:
+    cells = [Case(rows, width) for rows in (1, 4) for width in (16384, 65536)]
+    grid = run_small(*cells, contenders=[ours(), TorchTopK(), Careless()])
+    calls = [
+        {"call": name, "median_ns": 900, "p99_ns": 2000, "calls": 100}
+        for name in ("plan.run(scores, indices)", "torch.Tensor.add_")
+    ]
+    launch = Phases(Case(1, 65536), {"read": 1.2, "filter": 0.8, "select": 1.5}, 5.0)
+    return {
+        "grid": document("grid", grid.results),
+        FUSED_SUITE: fused_document(),
+        HOST_SUITE: document(HOST_SUITE, calls),
+        PHASES_SUITE: document(PHASES_SUITE, [launch.as_dict()]),
+    }
+
+
+def test_phases_as_a_table() -> None:
+    table = table_of(all_documents()[PHASES_SUITE])
+    assert table.header == ["case", "read, us", "filter, us", "select, us", "whole launch, us"]
+    assert table.rows == [["1 x 64K, k=2048", "1.20", "0.80", "1.50", "5.00"]]
+
+
+def test_figures_are_drawn_without_a_display(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DISPLAY", raising=False)
+    figures = pytest.importorskip("bench.figures", reason="matplotlib is not installed")
+    documents = all_documents()
+    written = figures.draw(documents, tmp_path)
+    assert {path.stem for path in written} == set(figures.FIGURES)
+    assert {path.suffix for path in written} == {".png", ".svg"}
+    assert all(path.stat().st_size > 1000 for path in written)
+    again = tmp_path / "again"
+    for path in figures.draw(documents, again):
+        if path.suffix == ".svg":  # the same from the same results
+            assert path.read_bytes() == (tmp_path / path.name).read_bytes()
+    assert figures.draw({}, tmp_path / "none") == []
+    empty = {name: document(name, []) for name in documents}
+    assert figures.draw(empty, tmp_path / "none") == []
+
+
+def test_wrong_answers_are_in_no_figure(tmp_path: Path) -> None:
+    figures = pytest.importorskip("bench.figures", reason="matplotlib is not installed")
+    wrong = run_small(Case(1, 16384), contenders=[Careless()])
+    assert figures.speedup({"grid": wrong}) is None
+    (fused,) = [r for r in fused_document().results if r["keys"] == 131072 and r["way"] == "fused"]
+    fused["answer"] = "wrong: not the best k in 1 of 1 rows"
+    assert figures.FIGURES["crossover"]({FUSED_SUITE: document(FUSED_SUITE, [fused])}) is None
+
+
+def test_readme_section_is_replaced_and_only_that() -> None:
+    text = f"before\n{readme.BEGIN}\nold\n{readme.END}\nafter\n"
+    made = readme.readme_with(text)
+    assert made.startswith(f"before\n{readme.BEGIN}\n")
+    assert made.endswith(f"{readme.END}\nafter\n")
+    assert "old" not in made
+    assert readme.readme_with(made) == made
+    with pytest.raises(ValueError, match="lacks the markers"):
+        readme.readme_with("nothing")
+
+
+def test_readme_is_up_to_date_with_the_recorded_results() -> None:
+    text = readme.README.read_text()
+    assert readme.readme_with(text) == text, "run make report"
+
+
+def test_figures_are_up_to_date_with_the_recorded_results() -> None:
+    drawn_from = json.loads(readme.MANIFEST.read_text()) if readme.MANIFEST.exists() else {}
+    recorded = [*readme.results_files(), PUBLISHED] if readme.results_files() else []
+    assert drawn_from == {path.name: sha256(path) for path in recorded}, "run make report"
+    shown = re.findall(r"\((bench/figures/[^)]*\.svg)\)", readme.section())
+    for path in (readme.README.parent / name for name in shown):
+        assert path.exists(), "run make report"
+        assert path.with_suffix(".png").exists(), "run make report"
+
+
+def test_results_are_traceable() -> None:
+    for path in readme.results_files():
+        recorded = load(path)
+        assert recorded.complete, path
+        assert recorded.command.startswith("python -m bench"), path
+        assert re.fullmatch(r"[0-9a-f]{7,40}", recorded.commit), path
+        named = {"cpu", "cores", "python", "torch", "tl_topk"}
+        if "gpu" in recorded.machine:
+            named |= {"driver", "cuda", "copy_tb_per_s"}
+        assert named <= {name for name, fact in recorded.machine.items() if fact}, path
+        datetime.fromisoformat(recorded.date)
