@@ -64,7 +64,10 @@ def latency(documents: dict[str, Document]) -> Figure | None:
     for panel in panels[:, 0]:
         panel.set_ylabel("microseconds a call")
     handles, labels = panels[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+    figure.legend(
+        handles, labels, loc="outside lower center", ncols=2 if len(labels) < 8 else 3,
+        frameon=False, fontsize=8,
+    )  # fmt: skip
     return titled(figure, f"Exact top {_K} of float32 rows", [document])
 
 
@@ -80,13 +83,13 @@ def _reference_lines(panel: Axes, rows: int, widths: Sequence[int], copy_tb_per_
     measured = {width: floor[rows * width] for width in widths if rows * width in floor}
     panel.plot(
         list(measured), list(measured.values()), linestyle="--", color=GREY,
-        label="floor: reading as many scores once, measured earlier",
+        label="floor: reading once, measured earlier",
     )  # fmt: skip
     # What a launch itself takes hides the bytes of short rows.
     bytes_us = {width: Case(rows, width).bytes / max(copy_tb_per_s, 1e-9) / 1e6 for width in widths}
     shown = {width: us for width, us in bytes_us.items() if copy_tb_per_s and us > 1}
     panel.plot(
-        list(shown), list(shown.values()), label="floor: their bytes at a device copy's speed",
+        list(shown), list(shown.values()), label="floor: bytes at a device copy's speed",
         linestyle=":", color=GREY,
     )  # fmt: skip
 
@@ -150,18 +153,26 @@ def _heat_map(
     low, high = min(gains.values()), max(gains.values())
     scale = LogNorm(low / 1.01, high * 1.01)
     image = panel.imshow(grid, cmap="cividis", norm=scale, aspect="auto", origin="lower")
+    painted = image.to_rgba(grid)
     for (y, x), gain in np.ndenumerate(grid):
         if np.isfinite(gain):
             panel.text(x, y, f"{gain:.1f}", ha="center", va="center", fontsize=8,
-                       color="white" if scale(gain) < 0.55 else "black",
+                       color=_readable_on(painted[y, x].tolist()),
                        fontweight="bold" if gain < 1 else "normal")  # fmt: skip
     panel.set_xticks(range(len(widths)), [length_name(width) for width in widths], fontsize=8)
     panel.set_yticks(range(len(all_rows)), [str(rows) for rows in all_rows])
     panel.grid(False)
     colours = figure.colorbar(image, pad=0.02)
     colours.ax.yaxis.set_major_formatter("{x:g}")
-    colours.ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5, 7)))
+    colours.ax.yaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
     colours.ax.minorticks_off()
+
+
+def _readable_on(rgba: Sequence[float]) -> str:
+    """Black or white, whichever stands out more against a colour."""
+    linear = [part**2.2 for part in rgba[:3]]
+    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    return "black" if luminance > 0.18 else "white"
 
 
 FIGURES: dict[str, Callable[[dict[str, Document]], Figure | None]] = {
