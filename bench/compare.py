@@ -6,7 +6,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from bench.results import FUSED_SUITE, HOST_SUITE, OURS, Document, is_our_call, is_right
+from bench.results import (
+    FUSED_SUITE,
+    HOST_SUITE,
+    OURS,
+    PHASES_SUITE,
+    Document,
+    is_our_call,
+    is_right,
+)
 
 __all__ = ["Change", "Comparison", "compare"]
 
@@ -90,7 +98,11 @@ class _Figure:
 
 
 def _figures(document: Document) -> dict[str, _Figure]:
-    kinds = {HOST_SUITE: _host_figures, FUSED_SUITE: _fused_figures}
+    kinds = {
+        HOST_SUITE: _host_figures,
+        FUSED_SUITE: _fused_figures,
+        PHASES_SUITE: _phases_figures,
+    }
     return kinds.get(document.suite, _case_figures)(document)
 
 
@@ -119,6 +131,14 @@ def _fused_figures(document: Document) -> dict[str, _Figure]:
     return {
         str(way): _Figure(way.us, way.noise_us, is_right(way.answer), True)
         for way in document.scorings()
+    }
+
+
+def _phases_figures(document: Document) -> dict[str, _Figure]:
+    """Whole launches: what a phase takes depends on where its marks are."""
+    return {
+        f"launch: {launch.case}": _Figure(launch.launch_us, 0, True, True)
+        for launch in document.phases()
     }
 
 

@@ -30,7 +30,7 @@ from bench.machine import commit, machine
 from bench.results import PHASES_SUITE, RESULTS, Document, Phases, is_right
 from bench.session import print_document
 from bench.targets import K, M
-from bench.timing import GraphTimer, Launch
+from bench.timing import GraphTimer
 from bench.variants import BUILD, Variant, load_variant
 
 __all__ = ["main", "phases_of"]
@@ -65,13 +65,13 @@ def phases_of(names: Sequence[str], marks: Tensor, clock_mhz: float) -> dict[str
     }
 
 
-def _marks(module: Any, inputs: Inputs, launches: Sequence[Launch]) -> Tensor:
+def _marks(module: Any, inputs: Inputs) -> Tensor:
     """Marks of the blocks that lead their rows (replays, rows, marks)."""
     case = inputs.case
-    names = module.phases().split(",")
-    blocks = module.blocks(case.rows, case.width, case.k)
+    variant = Variant(PHASES_SUITE, module)
+    blocks, names = variant.blocks(case), module.phases().split(",")
     taken = torch.empty(_REPLAYS, blocks, len(names), dtype=torch.int64)
-    chosen = list(launches[:_LAUNCHES])
+    chosen = variant.prepare(inputs)[:_LAUNCHES]
     for launch in chosen[:2]:
         launch()
     graph = torch.cuda.CUDAGraph()
@@ -87,8 +87,7 @@ def _marks(module: Any, inputs: Inputs, launches: Sequence[Launch]) -> Tensor:
 
 def measure(case: Case, module: Any, timer: GraphTimer) -> Phases:
     inputs = make_inputs(case, "cuda")
-    marks = _marks(module, inputs, Variant(PHASES_SUITE, module).prepare(inputs))
-    spent = phases_of(module.phases().split(","), marks, module.clock_mhz())
+    spent = phases_of(module.phases().split(","), _marks(module, inputs), module.clock_mhz())
     timing, _ = timer.time(Ours("dsmem", "cuda").prepare(inputs))
     rounded = {name: round(us, 3) for name, us in spent.items()}
     return Phases(case, rounded, round(timing.us, 3))

@@ -120,8 +120,9 @@ def _print(document: Document, total: int, path: Path | None) -> None:
 def print_document(document: Document) -> None:
     """As a table, on stdout."""
     console = Console(highlight=False)
-    width = console.width if console.is_terminal else _FILE_WIDTH
-    console.print(console_table(document), width=width)
+    if not console.is_terminal:
+        console.width = _FILE_WIDTH
+    console.print(console_table(document))
 
 
 @contextmanager

@@ -144,24 +144,26 @@ def _kilobytes(sizes: list[int]) -> str:
 
 
 def _hostile_table(document: Document) -> Table:
-    """Our times: distributions down, shapes across, below them what is allowed."""
+    """Our times: distributions down, shapes across, below them what is allowed; bold: above it."""
     measured = by_case(document.measurements())
     shapes = dict.fromkeys((case.rows, case.width) for case in measured)
     kinds = dict.fromkeys((case.distribution, case.entropy) for case in measured)
+    targets = {shape: TARGETS.get(shape[0], {}).get(shape[1]) for shape in shapes}
+    limits = {shape: us * HOSTILE_FACTOR if us else None for shape, us in targets.items()}
 
     def time(shape: tuple[int, int], kind: tuple[str, int]) -> str:
         case = Case(*shape, distribution=kind[0], entropy=kind[1])
-        return _time(_ours(measured.get(case, {})))
+        ours, limit = _ours(measured.get(case, {})), limits[shape]
+        above = ours is not None and limit is not None and (ours.us or 0) > limit
+        return f"**{_time(ours)}**" if above else _time(ours)
 
     rows = [
         [name if entropy == 32 else f"{name}, leading {entropy} bits"]
         + [time(shape, (name, entropy)) for shape in shapes]
         for name, entropy in kinds
     ]
-    targets = [TARGETS.get(rows, {}).get(width) for rows, width in shapes]
-    rows.append(["*target, normal*", *(f"*{us:g}*" if us else "-" for us in targets)])
-    limits = [us * HOSTILE_FACTOR if us else None for us in targets]
-    rows.append(["*at most*", *(f"*{us:g}*" if us else "-" for us in limits)])
+    for name, bounds in (("target, normal", targets), ("at most", limits)):
+        rows.append([f"*{name}*", *(f"*{us:g}*" if us else "-" for us in bounds.values())])
     return Table(["distribution", *(Case(*shape).shape for shape in shapes)], rows)
 
 

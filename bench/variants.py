@@ -34,34 +34,51 @@ def load_variant(path: Path) -> Any:
 
 
 def ablations() -> list[Contender]:
-    """Every build that lacks a part, named after it: libtl_topk_without_PART.so."""
-    found = sorted(BUILD.glob(f"{_WITHOUT}*.so"))
-    names = {path: path.stem.removeprefix(_WITHOUT).replace("_", " ") for path in found}
-    return [Variant(f"without {name}", load_variant(path)) for path, name in names.items()]
+    """Ours without one part each: builds that lack it, named libtl_topk_without_PART.so, and the
+    plain build kept from using clusters."""
+    plain = BUILD / "libtl_topk_plain.so"
+    kept: list[Contender] = []
+    if plain.exists():
+        kept.append(Variant("without clusters", load_variant(plain), max_cluster=1))
+    for path in sorted(BUILD.glob(f"{_WITHOUT}*.so")):
+        part = path.stem.removeprefix(_WITHOUT).replace("_", " ")
+        kept.append(Variant(f"without {part}", load_variant(path)))
+    return kept
 
 
 class Variant(Contender):
-    """One such library, for plain float32 rows."""
+    """One such library, for plain float32 rows; clusters have at most ``max_cluster`` blocks."""
 
-    def __init__(self, name: str, module: Any) -> None:
+    def __init__(self, name: str, module: Any, max_cluster: int = 16) -> None:
         self.name = name
         self._module = module
+        self._max_cluster = max_cluster
+
+    def _config(self, case: Case) -> tuple[int, int, int]:
+        """Blocks, bytes of shared memory each, bytes of workspace."""
+        blocks, shared, workspace = self._module.config(
+            case.rows, case.width, case.k, self._max_cluster
+        )
+        return int(blocks), int(shared), int(workspace)
 
     def refusal(self, case: Case) -> str:
         plain = Case(case.rows, case.width, case.k, "float32", case.distribution, case.entropy)
         return "" if case == plain else "plain float32 rows alone"
 
+    def blocks(self, case: Case) -> int:
+        """Of a launch."""
+        return self._config(case)[0]
+
     def shared_bytes(self, case: Case) -> int | None:
-        return int(self._module.shared_bytes(case.rows, case.width, case.k))
+        return self._config(case)[1]
 
     def prepare(self, inputs: Inputs) -> list[Launch]:
-        case = inputs.case
-        needed = self._module.workspace_bytes(case.rows, case.width, case.k)
+        needed = self._config(inputs.case)[2]
         # Every launch leaves it zeroed, and launches follow one another.
         workspace = torch.zeros(needed, dtype=torch.uint8, device="cuda") if needed else None
 
         def launch(scores: Tensor, answer: Answer) -> Answer:
-            self._module.topk(scores, answer.indices, workspace)
+            self._module.topk(scores, answer.indices, workspace, self._max_cluster)
             return answer
 
         return [partial(launch, *slot) for slot in with_outputs(inputs)]

@@ -61,11 +61,13 @@ def test_target_cells_show_targets_and_best_peers() -> None:
 
 def test_hostile_table_has_shapes_across_and_limits_below() -> None:
     cases = [Case(1, 16384), Case(1, 16384, entropy=9), Case(1, 65536)]
-    table = table_of(document("hostile", run_small(*cases, contenders=[ours()]).results))
+    results = run_small(*cases, contenders=[ours()]).results
+    results[1]["us"] = 11.0
+    table = table_of(document("hostile", results))
     assert table.header == ["distribution", "1 x 16K", "1 x 64K"]
     assert table.rows == [
         ["normal", "10.00", "10.00"],
-        ["normal, leading 9 bits", "10.00", "-"],
+        ["normal, leading 9 bits", "**11.00**", "-"],
         ["*target, normal*", "*3.6*", "*4.5*"],
         ["*at most*", "*10.8*", "*13.5*"],
     ]
@@ -106,33 +108,37 @@ def test_ablations_stand_below_the_whole_kernel_with_their_shared_memory() -> No
 class FakeVariant:
     """A build of the kernels, as FFI functions."""
 
-    def shared_bytes(self, rows: int, width: int, k: int) -> int:
-        return rows * width + k
-
-    def workspace_bytes(self, rows: int, width: int, k: int) -> int:
-        return 0
+    def config(self, rows: int, width: int, k: int, max_cluster: int) -> list[int]:
+        return [rows * max_cluster, width * 4, 0]
 
     def topk(
-        self, scores: torch.Tensor, indices: torch.Tensor, workspace: torch.Tensor | None
+        self,
+        scores: torch.Tensor,
+        indices: torch.Tensor,
+        workspace: torch.Tensor | None,
+        max_cluster: int,
     ) -> None:
         assert workspace is None
+        assert max_cluster in (1, 16)
         indices.copy_(scores.topk(indices.shape[1]).indices)
 
 
 def test_a_build_without_a_part_is_checked_like_every_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "libtl_topk_without_warp_votes.so").touch()
-    (tmp_path / "libtl_topk_bench.so").touch()
+    for name in ("plain", "bench", "phases", "without_warp_votes"):
+        (tmp_path / f"libtl_topk_{name}.so").touch()
     monkeypatch.setattr(variants, "BUILD", tmp_path)
     monkeypatch.setattr(variants, "load_variant", lambda path: FakeVariant())
-    (variant,) = variants.ablations()
-    plain, values = run_small(
-        SMALL, replace(SMALL, values=True), contenders=[variant]
-    ).measurements()
-    assert (plain.contender, plain.answer) == ("without warp votes", EXACT)
-    assert plain.shared_bytes == 3 * 3000 + 100
-    assert values.answer == "refused: plain float32 rows alone"
+    found = variants.ablations()
+    results = run_small(SMALL, replace(SMALL, values=True), contenders=found).measurements()
+    assert [(m.contender, m.answer, m.shared_bytes) for m in results] == [
+        ("without clusters", EXACT, 12000),
+        ("without warp votes", EXACT, 12000),
+        ("without clusters", "refused: plain float32 rows alone", None),
+        ("without warp votes", "refused: plain float32 rows alone", None),
+    ]
+    assert variants.Variant("x", FakeVariant()).blocks(SMALL) == 48
 
 
 def test_a_variant_that_is_not_built_says_how(tmp_path: Path) -> None:
@@ -251,6 +257,20 @@ def test_readme_section_is_replaced_and_only_that() -> None:
     assert readme.readme_with(made) == made
     with pytest.raises(ValueError, match="lacks the markers"):
         readme.readme_with("nothing")
+
+
+def test_long_tables_are_folded_and_published_figures_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readme, "RESULTS", tmp_path)
+    results = run_small(Case(1, 16384), contenders=[ours(), TorchTopK()]).results
+    for suite in ("grid", "seed"):
+        document(suite, results).save(tmp_path / f"{suite}.json")
+    made = readme.section()
+    seed, grid = made.split("### Over rows")
+    assert "*published* were measured by others" in seed
+    assert "<details>" not in seed
+    assert "<details><summary>All cells</summary>\n\n| case |" in grid
 
 
 def test_readme_is_up_to_date_with_the_recorded_results() -> None:

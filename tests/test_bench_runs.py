@@ -27,7 +27,17 @@ from bench.cases import Case
 from bench.compare import compare
 from bench.contenders import Contender, Ours, OursByName, TorchTopK
 from bench.inputs import Inputs, make_inputs
-from bench.results import EXACT, FUSED_SUITE, HOST_SUITE, Document, Measurement, Scoring, load
+from bench.results import (
+    EXACT,
+    FUSED_SUITE,
+    HOST_SUITE,
+    PHASES_SUITE,
+    Document,
+    Measurement,
+    Phases,
+    Scoring,
+    load,
+)
 from bench.tables import markdown, table_of
 from bench.timing import Timer, WallTimer, noise_of
 from bench_kit import (
@@ -321,6 +331,14 @@ def test_fused_ways_are_compared(tmp_path: Path) -> None:
     status, output = compared(tmp_path, at(9), at(10))
     assert status == 1
     assert "REGRESSED fused: 1 x 64K keys, 64 heads, k=2048: 9.00 -> 10.00 us" in output
+
+
+def test_launches_are_compared_whole_not_by_phase(tmp_path: Path) -> None:
+    def at(us: float) -> Document:
+        return document(PHASES_SUITE, [Phases(SMALL, {"read": 1 / us}, us).as_dict()])
+
+    assert compared(tmp_path, at(5), at(5.1))[0] == 0
+    assert compared(tmp_path, at(5), at(6))[0] == 1
 
 
 def test_noise_is_the_larger_of_drift_and_scatter() -> None:

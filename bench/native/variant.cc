@@ -1,5 +1,6 @@
 // One library a variant of the float32 kernels (variant_kernels.cu), as TVM FFI functions: what
 // bench/variants.py loads. The product carries no code for benchmarks.
+#include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/extra/c_env_api.h>
 #include <tvm/ffi/function.h>
@@ -24,33 +25,34 @@ Problem make_problem(int64_t rows, int64_t width, int64_t k) {
   return problem;
 }
 
-LaunchConfig config_for(const Problem& problem) {
-  return choose_launch(problem, tl_topk::query_device(0));
+// What the library chooses where clusters have at most `max_cluster` blocks.
+LaunchConfig config_for(const Problem& problem, int64_t max_cluster) {
+  tl_topk::DeviceFacts device = tl_topk::query_device(0);
+  for (size_t i = 0; i < tl_topk::kClusterSizes.size(); ++i) {
+    if (tl_topk::kClusterSizes[i] > max_cluster) device.coresident_clusters[i] = 0;
+  }
+  return choose_launch(problem, device);
 }
 
-int64_t shared_bytes(int64_t rows, int64_t width, int64_t k) {
-  return config_for(make_problem(rows, width, k)).shared_bytes;
-}
-
-int64_t workspace_bytes(int64_t rows, int64_t width, int64_t k) {
-  return config_for(make_problem(rows, width, k)).workspace_bytes;
+// (blocks, bytes of shared memory each, bytes of workspace)
+ffi::Array<int64_t> config(int64_t rows, int64_t width, int64_t k, int64_t max_cluster) {
+  const LaunchConfig config = config_for(make_problem(rows, width, k), max_cluster);
+  return {config.grid_blocks, config.shared_bytes, config.workspace_bytes};
 }
 
 // float32 scores (rows, width), int32 indices (rows, k), both contiguous, on device 0; zeroed bytes
 // where the launch needs a workspace.
-void topk(DLTensor* scores, DLTensor* indices, ffi::Optional<DLTensor*> workspace) {
+void topk(DLTensor* scores, DLTensor* indices, ffi::Optional<DLTensor*> workspace,
+          int64_t max_cluster) {
   tl_topk::TopKArgs args;
   args.problem = make_problem(scores->shape[0], scores->shape[1], indices->shape[1]);
   args.scores = scores->data;
   args.scores_stride = args.problem.width;
   args.indices = static_cast<int32_t*>(indices->data);
   args.indices_stride = args.problem.k;
-  topk_cuda(args, config_for(args.problem), workspace.has_value() ? (*workspace)->data : nullptr,
+  topk_cuda(args, config_for(args.problem, max_cluster),
+            workspace.has_value() ? (*workspace)->data : nullptr,
             TVMFFIEnvGetStream(scores->device.device_type, scores->device.device_id));
-}
-
-int64_t blocks(int64_t rows, int64_t width, int64_t k) {
-  return config_for(make_problem(rows, width, k)).grid_blocks;
 }
 
 ffi::String phases() { return phase_names(); }
@@ -64,10 +66,8 @@ double clock_mhz() { return measure_clock_mhz(); }
 
 }  // namespace
 
-TVM_FFI_DLL_EXPORT_TYPED_FUNC(shared_bytes, shared_bytes)
-TVM_FFI_DLL_EXPORT_TYPED_FUNC(workspace_bytes, workspace_bytes)
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(config, config)
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(topk, topk)
-TVM_FFI_DLL_EXPORT_TYPED_FUNC(blocks, blocks)
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(phases, phases)
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(take_clocks, take_clocks)
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(clock_mhz, clock_mhz)
