@@ -5,9 +5,9 @@
     python -m bench.phases [--output FILE.json]
 
 Launches follow one another in a CUDA graph, on inputs that do not lie in L2, as everywhere in these
-benchmarks; the marks of the graph's last launch are read after each replay. A row is done when its
-leading block is: shown is the block that takes longest, each phase the median over replays. The
-marks cost a little themselves. What the launch takes is measured with the library as users have it.
+benchmarks, and add their clocks up. A row is done when its leading block is: shown is, among those,
+the block that takes longest, each phase the median over replays. The marks cost a little
+themselves. What the launch takes is measured with the library as users have it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from bench.machine import commit, machine
 from bench.results import PHASES_SUITE, RESULTS, Document, Phases, is_right
 from bench.session import print_document
 from bench.targets import K, M
-from bench.timing import GraphTimer
+from bench.timing import GraphTimer, Launch
 from bench.variants import BUILD, Variant, load_variant
 
 __all__ = ["main", "phases_of"]
@@ -43,40 +43,39 @@ _REPLAYS = 40
 _LAUNCHES = 64  # in a graph, at the most
 
 
-def phases_of(names: Sequence[str], marks: Tensor, clock_mhz: float) -> dict[str, float]:
+def phases_of(names: Sequence[str], clocks: Tensor, cycles_per_us: float) -> dict[str, float]:
     """Microseconds by phase of the block that takes longest.
 
     Args:
         names: of the marks; the first is where the block began.
-        marks: int64 (replays, blocks, marks), cycles, of blocks that lead their row.
-        clock_mhz: cycles in a microsecond.
+        clocks: int64 (replays, blocks, marks), cycles since then, of blocks that lead their row.
+        cycles_per_us: cycles in a microsecond, of as many launches as the clocks sum up.
 
     Raises:
         ValueError: a block that has not passed every mark in order, as on the slow path.
     """
-    spent = marks.diff(dim=-1)
-    if (spent < 0).any() or (marks == 0).any():
+    spent = clocks.diff(dim=-1)
+    if (spent < 0).any() or (clocks[..., -1] == 0).any():
         raise ValueError("some blocks passed no or other marks: only the usual path has them")
     longest = spent.sum(dim=-1).argmax(dim=1)
     chosen = spent[torch.arange(len(spent)), longest]
     return {
-        name: statistics.median(chosen[:, i].tolist()) / clock_mhz
+        name: statistics.median(chosen[:, i].tolist()) / cycles_per_us
         for i, name in enumerate(names[1:])
     }
 
 
-def _marks(module: Any, inputs: Inputs) -> Tensor:
-    """Marks of the blocks that lead their rows (replays, rows, marks)."""
+def _clocks(module: Any, inputs: Inputs, launches: Sequence[Launch]) -> Tensor:
+    """Of the blocks that lead their rows, summed over the launches (replays, rows, marks)."""
     case = inputs.case
-    variant = Variant(PHASES_SUITE, module)
-    blocks, names = variant.blocks(case), module.phases().split(",")
-    taken = torch.empty(_REPLAYS, blocks, len(names), dtype=torch.int64)
-    chosen = variant.prepare(inputs)[:_LAUNCHES]
-    for launch in chosen[:2]:
+    blocks = Variant(PHASES_SUITE, module).blocks(case)
+    taken = torch.empty(_REPLAYS, blocks, len(module.phases().split(",")), dtype=torch.int64)
+    for launch in launches[:2]:
         launch()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        answers = [launch() for launch in chosen]
+        answers = [launch() for launch in launches]
+    module.take_clocks(taken[0])  # of the first calls
     for clocks in taken:
         graph.replay()
         module.take_clocks(clocks)
@@ -87,7 +86,9 @@ def _marks(module: Any, inputs: Inputs) -> Tensor:
 
 def measure(case: Case, module: Any, timer: GraphTimer) -> Phases:
     inputs = make_inputs(case, "cuda")
-    spent = phases_of(module.phases().split(","), _marks(module, inputs), module.clock_mhz())
+    launches = Variant(PHASES_SUITE, module).prepare(inputs)[:_LAUNCHES]
+    clocks = _clocks(module, inputs, launches)
+    spent = phases_of(module.phases().split(","), clocks, module.clock_mhz() * len(launches))
     timing, _ = timer.time(Ours("dsmem", "cuda").prepare(inputs))
     rounded = {name: round(us, 3) for name, us in spent.items()}
     return Phases(case, rounded, round(timing.us, 3))

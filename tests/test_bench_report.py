@@ -148,12 +148,14 @@ def test_a_variant_that_is_not_built_says_how(tmp_path: Path) -> None:
 
 def test_phases_are_those_of_the_block_that_takes_longest() -> None:
     names = ["start", "read", "select"]
-    quick, slow = [100, 1100, 2100], [500, 2500, 5500]
-    marks = torch.tensor([[quick, slow], [slow, quick], [quick, slow]])
-    assert phases_of(names, marks, 1000.0) == {"read": 2.0, "select": 3.0}
-    marks[1, 0, 1] = 0  # never came by
+    quick, slow = [0, 1000, 2000], [0, 2000, 5000]
+    clocks = torch.tensor([[quick, slow], [slow, quick], [quick, slow]])
+    assert phases_of(names, clocks, 1000.0) == {"read": 2.0, "select": 3.0}
+    clocks[1, 0, 1] = 6000  # what another block left there
     with pytest.raises(ValueError, match="only the usual path"):
-        phases_of(names, marks, 1000.0)
+        phases_of(names, clocks, 1000.0)
+    with pytest.raises(ValueError, match="only the usual path"):
+        phases_of(names, torch.zeros_like(clocks), 1000.0)
 
 
 def scoring(way: str, keys: int, us: float, answer: str = EXACT) -> dict[str, object]:

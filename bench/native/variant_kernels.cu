@@ -2,6 +2,9 @@
 // or parts switched off. The clocks lie in this translation unit, so they are read here.
 #include "variant_kernels.h"
 
+#include <stdexcept>
+#include <string>
+
 #include "cuda/phase_clock.cuh"
 #include "cuda/runtime.h"
 #include "cuda/select_float32.cu"
@@ -12,17 +15,23 @@ using tl_topk::check_cuda;
 
 #ifdef TL_TOPK_PHASE_CLOCK
 
-static_assert(tl_topk::kPhases == 7, "name them all");
-const char* phase_names() { return "start,read,floor,filter,deliver,cut,select"; }
+static_assert(tl_topk::kPhases == 9, "name them all");
+const char* phase_names() { return "start,read,floor,filter,count,exchange,cut,emit,select"; }
 
 void take_phase_clocks(int64_t* clocks, int64_t blocks) {
-  static_assert(sizeof(long long) == sizeof(int64_t), "what the clocks are");
-  const size_t bytes = static_cast<size_t>(blocks) * tl_topk::kPhases * sizeof(int64_t);
+  static uint32_t sums[tl_topk::kPhaseBlocks][tl_topk::kPhases];
+  if (blocks > tl_topk::kPhaseBlocks) {
+    throw std::invalid_argument("phases: expected a launch of at most " +
+                                std::to_string(tl_topk::kPhaseBlocks) + " blocks, got " +
+                                std::to_string(blocks));
+  }
   check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-  check_cuda(cudaMemcpyFromSymbol(clocks, tl_topk::phase_clocks, bytes), "cudaMemcpyFromSymbol");
+  check_cuda(cudaMemcpyFromSymbol(sums, tl_topk::phase_clocks, sizeof(sums)),
+             "cudaMemcpyFromSymbol");
+  for (int64_t i = 0; i < blocks * tl_topk::kPhases; ++i) clocks[i] = (&sums[0][0])[i];
   void* all = nullptr;
   check_cuda(cudaGetSymbolAddress(&all, tl_topk::phase_clocks), "cudaGetSymbolAddress");
-  check_cuda(cudaMemset(all, 0, sizeof(tl_topk::phase_clocks)), "cudaMemset");
+  check_cuda(cudaMemset(all, 0, sizeof(sums)), "cudaMemset");
 }
 
 #else

@@ -6,11 +6,11 @@
 namespace tl_topk_bench {
 
 // Names of the phases in order, comma between them; empty unless compiled with
-// TL_TOPK_PHASE_CLOCK. A phase ends at its mark, the first name marks the beginning.
+// TL_TOPK_PHASE_CLOCK. Each ends at its mark; the first is where a block begins.
 const char* phase_names();
 
-// Copies the marks of the first `blocks` blocks, (blocks, phases), and sets them to zero. Waits for
-// the GPU.
+// Cycles from each block's beginning to its marks, summed over all launches since the last call:
+// (blocks, phases). Waits for the GPU.
 void take_phase_clocks(int64_t* clocks, int64_t blocks);
 
 // What the clocks count by, now.
