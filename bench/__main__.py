@@ -12,7 +12,9 @@ import torch
 
 from bench.cases import Case
 from bench.compare import compare
+from bench.contenders import TorchTopK
 from bench.distributions import find_distribution
+from bench.peers import find_peers
 from bench.results import RESULTS, load
 from bench.session import CannotResumeError, run_suite
 from bench.suites import SUITES, Suite
@@ -27,6 +29,7 @@ def main() -> None:
     python -m bench run short                  the cells of the table of targets, about a minute
     python -m bench run grid                   rows, lengths and k, several minutes
     python -m bench case --rows 4 --width 1M   one case of your own
+    python -m bench peers                      who else could take part here
     python -m bench compare OLD.json NEW.json  exit status 1 where the new one is slower
     python -m bench report                     README's tables and bench/figures from the JSON
     python -m bench.host_overhead --help       what a call costs the CPU
@@ -138,6 +141,13 @@ def _run(
     except CannotResumeError as error:
         raise click.UsageError(f"{path} cannot be gone on with: {error}") from error
     context.exit(0 if right else 1)
+
+
+@main.command()
+def peers() -> None:
+    """Name every other implementation that is known, and why it cannot be used here."""
+    for peer in [TorchTopK(), *find_peers()]:
+        click.echo(f"{peer.name:<26}{peer.unavailable() or 'available'}")
 
 
 _result_file = click.Path(path_type=Path, exists=True, dir_okay=False)

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from click.testing import CliRunner
 
 # Where pytest was not started as a module, or there is no checkout, bench is not importable.
 pytest.importorskip("bench", reason="run as python -m pytest in a checkout")
 
+from bench.__main__ import main
 from bench.cases import Case
 from bench.contenders import Contender
 from bench.peers import find_peers
@@ -129,6 +131,14 @@ def test_each_is_called_by_its_names_and_its_answer_checked() -> None:
         "sorting": EXACT,
         "TileLang example": EXACT,
     }
+
+
+@pytest.mark.usefixtures("fakes")
+def test_the_command_line_names_them() -> None:
+    lines = CliRunner().invoke(main, ["peers"]).output.splitlines()
+    said = {line[:26].rstrip(): line[26:] for line in lines}
+    assert said["torch.topk"] == said["RAFT AIR"] == said["sorting"] == "available"
+    assert said["vLLM top_k_per_row_decode"].startswith("ModuleNotFoundError: ")
 
 
 @pytest.mark.usefixtures("fakes")

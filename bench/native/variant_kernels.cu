@@ -9,6 +9,20 @@
 #include "cuda/runtime.h"
 #include "cuda/select_float32.cu"
 
+namespace tl_topk {
+
+// The others are not compiled again.
+template <>
+void launch_select<Dtype::kFloat16>(const TopKArgs&, const LaunchConfig&, cudaStream_t) {
+  throw std::invalid_argument("dtype: expected float32 in a variant for benchmarks, got float16");
+}
+template <>
+void launch_select<Dtype::kBFloat16>(const TopKArgs&, const LaunchConfig&, cudaStream_t) {
+  throw std::invalid_argument("dtype: expected float32 in a variant for benchmarks, got bfloat16");
+}
+
+}  // namespace tl_topk
+
 namespace tl_topk_bench {
 
 using tl_topk::check_cuda;
