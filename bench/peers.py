@@ -81,6 +81,20 @@ class IndexPeer(Peer):
         return [partial(launch, self._bind(scores, lengths, k)) for scores in inputs.scores]
 
 
+class VllmOperator(IndexPeer):
+    """One of vLLM's operators, which importing its Python wrappers registers."""
+
+    def __init__(self, name: str, operator: str, bind: Bind, **served: Any) -> None:
+        super().__init__(name, ["vllm._custom_ops"], bind, **served)
+        self._operator = operator
+
+    def unavailable(self) -> str:
+        reason = super().unavailable()
+        if not reason and not hasattr(torch.ops._C, self._operator):
+            return f"vLLM has no operator {self._operator}"
+        return reason
+
+
 class PairPeer(Peer):
     """A peer that is given scores and k and returns (values, indices)."""
 
@@ -138,7 +152,7 @@ def find_peers() -> list[Contender]:
             ks=(2048,),
         ),
         _sglang_v2(),
-        IndexPeer("vLLM top_k_per_row_decode", ["vllm._C"], _bind_vllm_per_row),
+        VllmOperator("vLLM top_k_per_row_decode", "top_k_per_row_decode", _bind_vllm_per_row),
         *_vllm_functions(),
         PairPeer("RAFT AIR", "air_topk:topk", lambda x, k: optional("air_topk").topk(x, k)),
         *_sgl_peers(),
@@ -251,12 +265,11 @@ def _vllm_functions() -> list[Contender]:
         return bind
 
     def peer(kind: str) -> Contender:
-        function = f"{kind}_topk"
+        name, function = f"vLLM {kind}", f"{kind}_topk"
         if missing("vllm_topk"):
-            need, bind = "vllm._C", own(function)
-        else:
-            need, bind = f"vllm_topk:{function}", _function("vllm_topk", function)
-        return IndexPeer(f"vLLM {kind}", [need], bind, ks=_LENGTH_K)
+            return VllmOperator(name, function, own(function), ks=_LENGTH_K)
+        bind = _function("vllm_topk", function)
+        return IndexPeer(name, [f"vllm_topk:{function}"], bind, ks=_LENGTH_K)
 
     return [peer("cooperative"), peer("persistent")]
 

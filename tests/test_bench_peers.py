@@ -215,7 +215,7 @@ def test_sglang_without_raw_indices_beside_slots(fakes: Path) -> None:
 
 
 class FakeOps:
-    """vLLM's operators, as torch.ops._C has them once vllm._C is imported."""
+    """vLLM's operators, as torch.ops._C has them once they are registered."""
 
     @staticmethod
     def top_k_per_row_decode(
@@ -243,14 +243,16 @@ def test_vllm_itself_serves_where_there_is_no_wrapper(
     (fakes / "vllm_topk.py").unlink()
     (fakes / "vllm").mkdir()
     (fakes / "vllm" / "__init__.py").touch()
-    (fakes / "vllm" / "_C.py").touch()
+    (fakes / "vllm" / "_custom_ops.py").touch()
     monkeypatch.setattr(torch.ops, "_C", FakeOps, raising=False)
     found = {peer.name: peer for peer in find_peers() if peer.name.startswith("vLLM")}
     try:
         assert all(not peer.unavailable() for peer in found.values())
         results = run_small(WIDE, contenders=list(found.values())).measurements()
+        monkeypatch.delattr(FakeOps, "persistent_topk")
+        assert found["vLLM persistent"].unavailable() == "vLLM has no operator persistent_topk"
     finally:
-        sys.modules.pop("vllm._C", None)
+        sys.modules.pop("vllm._custom_ops", None)
         sys.modules.pop("vllm", None)
     assert {m.contender: m.answer for m in results} == dict.fromkeys(found, EXACT)
     assert set(found) == {"vLLM top_k_per_row_decode", "vLLM cooperative", "vLLM persistent"}
