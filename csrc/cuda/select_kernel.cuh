@@ -138,12 +138,12 @@ __device__ __forceinline__ void select_by_tables(const Held& held, const Listed&
   const Crossing cut = tally.cut;
   const float floor = __uint_as_float(bits_of_key(tally.highest_floor));
   // Above the highest floor no block has rejected anything.
-  const bool complete = tally.highest_floor == tally.lowest_floor || cut.bin > map(floor);
+  const bool complete = tally.highest_floor == tally.lowest_floor || cut.bin > map(mapped(floor));
   if (tally.overflow != 0 || cut.bin == kNoBin || !complete) {
     const auto ranks = rest();
     const Threshold tie = guess_tie(ranks, floor, out.k, out.row.length, team, state);
     select_by_radix(ranks, tie, out, team, state);
-  } else if (cut.inside > kMaxResidual) {
+  } else if (cut.inside > kMaxResidual || !kWith<Part::kPairs>) {
     constexpr uint32_t kUnknownCount = 0xffffffffu;  // more than any list holds
     select_by_radix(listed(), {0, 64, out.k, kUnknownCount}, out, team, state);
   } else {
@@ -203,7 +203,7 @@ __device__ __forceinline__ void select_row(const KernelParams& params) {
   SamplePlan plan = params.full_plan;
   if (!full) plan = state.plan;
   const Anchors anchors = find_anchors<kElements>(x, plan, state.anchors);
-  const BinMap own_map = make_bin_map(anchors.low, anchors.ceiling, kTableBins);
+  const BinMap own_map = map_between(anchors.low, anchors.ceiling, kTableBins);
   team.await_open();
   team.send_map(own_map);
   mark(kPhaseFloor);
@@ -216,7 +216,7 @@ __device__ __forceinline__ void select_row(const KernelParams& params) {
     const BinMap map = team.await_map(own_map);
     uint32_t bin[kElements];
 #pragma unroll
-    for (uint32_t i = 0; i < kElements; ++i) bin[i] = ptx::keep(map(x[i]));
+    for (uint32_t i = 0; i < kElements; ++i) bin[i] = ptx::keep(map(mapped(x[i])));
 #pragma unroll
     for (uint32_t i = 0; i < kElements; ++i) state.own.count(bin[i], x[i] > anchors.floor);
     __syncthreads();

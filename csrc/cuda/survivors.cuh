@@ -7,6 +7,7 @@
 #include "cuda/ptx.cuh"
 #include "cuda/row.cuh"
 #include "key.h"
+#include "parts.h"
 
 namespace tl_topk {
 
@@ -17,6 +18,16 @@ struct __align__(8) Entry {
 
   __device__ uint64_t rank() const { return rank_key(order_key(__float_as_uint(score)), index); }
 };
+
+// What the map sees of a score: the score itself.
+__device__ __forceinline__ float mapped(float score) {
+  if constexpr (kWith<Part::kLinearMap>) return score;
+  return static_cast<float>(order_key(__float_as_uint(score)) >> 21);  // exponent and two bits
+}
+__device__ __forceinline__ BinMap map_between(float low, float ceiling, uint32_t bins) {
+  if constexpr (kWith<Part::kLinearMap>) return make_bin_map(low, ceiling, bins);
+  return {1.0f, -mapped(low), bins - 1};
+}
 
 // A block's list of survivors, spread over its registers; kHeld entries a thread.
 template <uint32_t kHeld_>
@@ -39,7 +50,7 @@ struct HeldEntries {
       // Past the list's end lies what was there before: read, but never looked at.
       const uint32_t i = u * kThreads + threadIdx.x;
       entry[u] = list[i];
-      bin[u] = i < count ? static_cast<int32_t>(map(entry[u].score)) : -1;
+      bin[u] = i < count ? static_cast<int32_t>(map(mapped(entry[u].score))) : -1;
     });
   }
 
@@ -99,6 +110,22 @@ struct ListRanks {
   }
 };
 
+// How lanes come to places in a list that they share: all know by vote how many others keep, and
+// one takes places for the warp.
+__device__ __forceinline__ uint32_t vote(bool keep) {
+  if constexpr (kWith<Part::kVotes>) return __ballot_sync(kAllLanes, keep);
+  return keep;  // each for itself
+}
+template <typename Add>
+__device__ __forceinline__ uint32_t take_places(uint32_t total, Add&& add) {
+  uint32_t first = 0;
+  if (kWith<Part::kVotes> ? threadIdx.x % kWarp == 0 : total != 0) first = add(total);
+  return kWith<Part::kVotes> ? __shfl_sync(kAllLanes, first, 0) : first;
+}
+__device__ __forceinline__ uint32_t voters_below() {
+  return kWith<Part::kVotes> ? ptx::lanes_below() : 0;
+}
+
 // Positions for the elements that every lane keeps, in a list that `add` reserves room in: one vote
 // an element and one atomic a warp. `keep(i)` is asked again where it matters: a comparison is
 // cheaper than a predicate kept.
@@ -112,20 +139,19 @@ struct WarpAppend {
   __device__ __forceinline__ explicit WarpAppend(Keep&& keep) {
 #pragma unroll
     for (uint32_t i = 0; i < kElements; ++i) {
-      votes[i] = __ballot_sync(kAllLanes, keep(i));
+      votes[i] = vote(keep(i));
       total += __popc(votes[i]);
     }
   }
   // `add(n)` reserves n places and returns the first; called by lane 0.
   template <typename Add>
   __device__ __forceinline__ void reserve(Add&& add) {
-    if (threadIdx.x % kWarp == 0) base = add(total);
-    base = __shfl_sync(kAllLanes, base, 0);
+    base = take_places(total, add);
   }
   // Calls store(i, place) for every element, also for those not kept.
   template <typename Store>
   __device__ __forceinline__ void for_each(Store&& store) const {
-    const uint32_t below = ptx::lanes_below();
+    const uint32_t below = voters_below();
     uint32_t next = base;
 #pragma unroll
     for (uint32_t i = 0; i < kElements; ++i) {
