@@ -48,6 +48,7 @@ BARE = "cudaLaunchKernelEx, bare, from C++"
 DRIVER = "cuLaunchKernelEx, bare, from C++"
 LIBRARY = "the library's launch, from C++"
 BEHIND_FFI = "the bare launch behind TVM FFI, 2 tensors"
+DRIVER_BEHIND_FFI = "the driver's behind TVM FFI, 2 tensors"
 NOOP_2, NOOP_3, NOOP_4 = (f"TVM FFI no-op, {count} tensors" for count in (2, 3, 4))
 PLAN, PLAN_VALUES, PLAN_LENGTHS = (
     f"plan.run({arguments})"
@@ -152,8 +153,10 @@ def launches_behind_ffi(native: Any, problem: Problem) -> dict[str, Callable[[],
         return {}
     native.prepare(scores[0], indices[0])
     launch, launch_gil = native.launch_prepared, keeping_the_gil(native, "launch_prepared")
+    by_driver = native.launch_prepared_by_driver
     return {
         BEHIND_FFI: lambda: launch(scores, indices),
+        DRIVER_BEHIND_FFI: lambda: by_driver(scores, indices),
         f"{BEHIND_FFI}, the GIL kept": lambda: launch_gil(scores, indices),
     }
 

@@ -37,23 +37,35 @@ TL_TOPK_HD float quick_sqrt(float x) {
 #endif
 }
 
+// A group's members are the lanes of one number in every other warp, and of their loads those that
+// `takes` says: few from each warp and far apart, so that the group also represents a row whose
+// neighbouring elements are alike, a sorted one above all.
 struct SamplePlan {
-  uint8_t per_thread;    // elements of each sampled thread that belong to its group
-  uint8_t lanes;         // threads in a group
+  uint8_t warps;         // that a group's lanes come from; a power of two
+  uint8_t loads;         // of each lane that may be taken
+  uint8_t thin;          // takes one in so many; a power of two, at most `warps`
+  uint8_t per_load;      // elements of each load taken
   uint8_t groups;        // with anything in them
   uint8_t low_rank;      // 1-based rank, among group maxima, of the floor
-  bool has_floor;        // false: the sample is too small to reject anything
   uint8_t ceiling_rank;  // of the value that the k-th element almost surely does not exceed
+  bool has_floor;        // false: the sample is too small to reject anything
+
+  TL_TOPK_HD bool takes(uint32_t member, uint32_t load, uint32_t lane) const {
+    return load < loads && ((member + load + lane) & (thin - 1u)) == 0;
+  }
+  TL_TOPK_HD uint32_t group_size() const {
+    return static_cast<uint32_t>(loads) * per_load * warps / thin;
+  }
 };
 
 // The sample is what `blocks` blocks of `threads` threads load first: `loads` vectors of
-// `per_vector` elements each. A wrong guess costs time, never exactness: the kernel counts what
-// passes the floor.
+// `per_vector` elements each.
 TL_TOPK_HD SamplePlan plan_sample(uint32_t length, uint32_t k, uint32_t per_vector, uint32_t loads,
                                   uint32_t threads, uint32_t blocks) {
   constexpr float kDeviations = 4.0f;
   constexpr uint32_t kLanesOfWarp = 32;
-  if (length <= k) return {1, 1, 1, 1, false, 1};  // no selection, no sample
+  constexpr uint32_t kGroupsOfWarp = kGroups / kLanesOfWarp;  // warps that fill all groups once
+  if (length <= k) return {1, 1, 1, 1, 1, 1, 1, false};       // no selection, no sample
 
   // How the row is dealt out (row.cuh) decides which threads hold what: all of them get a first
   // vector before any gets a second, and each step takes an equal part of the row.
@@ -61,22 +73,22 @@ TL_TOPK_HD SamplePlan plan_sample(uint32_t length, uint32_t k, uint32_t per_vect
   const uint32_t steps = (length - 1) / (a_load * loads) + 1;
   const uint32_t held = length / steps;
   const uint32_t full_loads = held / a_load < loads ? held / a_load : loads;
-  const uint32_t per_thread = (full_loads > 0 ? full_loads : 1) * per_vector;
-  uint32_t groups = kGroups;
-  if (full_loads == 0) {  // only whole warps count, in every block
-    const uint32_t warps = held / (kLanesOfWarp * per_vector * blocks);
-    groups = warps > 0 ? warps * (kGroups * kLanesOfWarp / threads) : 1;
-  }
+  const uint32_t loads_max = full_loads > 0 ? full_loads : 1;
+  uint32_t filled = threads / kLanesOfWarp;  // warps with a first vector in every lane, everywhere
+  if (full_loads == 0) filled = held / (kLanesOfWarp * per_vector * blocks);
+  uint32_t warps = 1;
+  while (2 * warps * kGroupsOfWarp <= filled) warps *= 2;
+  const uint32_t groups = filled >= kGroupsOfWarp ? kGroups : filled > 0 ? kLanesOfWarp : 1;
 
   const float share = static_cast<float>(k) / static_cast<float>(length);
-  const uint32_t lanes_max = threads / kGroups;
-  SamplePlan best{1, 1, static_cast<uint8_t>(groups), static_cast<uint8_t>(groups), false, 1};
+  const auto m = static_cast<float>(groups);
+  SamplePlan plan{1, 1, 1, 1, 1, 1, 1, false};
+  plan.warps = plan.thin = static_cast<uint8_t>(warps);
+  plan.groups = plan.low_rank = static_cast<uint8_t>(groups);
+  SamplePlan best = plan;
   float least = 1.0f;
-  uint32_t sampled = 1;
-  uint32_t lanes = 1;
   while (true) {
-    const auto size = static_cast<float>(sampled * lanes);
-    const auto m = static_cast<float>(groups);
+    const auto size = static_cast<float>(plan.group_size());
     const float odds = 1.0f - quick_power(1.0f - share, size);
     const float expected = m * odds;
     const float margin = kDeviations * quick_sqrt(expected * (1.0f - odds)) + 1.0f;
@@ -91,16 +103,16 @@ TL_TOPK_HD SamplePlan plan_sample(uint32_t length, uint32_t k, uint32_t per_vect
     if (admitted > kAboutAsGood * least) break;
     least = admitted < least ? admitted : least;
     const float ceiling = floorf(expected - margin);
-    best = {static_cast<uint8_t>(sampled),
-            static_cast<uint8_t>(lanes),
-            static_cast<uint8_t>(groups),
-            static_cast<uint8_t>(low),
-            true,
-            static_cast<uint8_t>(ceiling >= 1.0f ? ceiling : 1.0f)};
-    if (sampled < per_thread) {
-      sampled = 2 * sampled < per_thread ? 2 * sampled : per_thread;
-    } else if (lanes < lanes_max) {
-      lanes *= 2;
+    best = plan;
+    best.low_rank = static_cast<uint8_t>(low);
+    best.has_floor = true;
+    best.ceiling_rank = static_cast<uint8_t>(ceiling >= 1.0f ? ceiling : 1.0f);
+    if (plan.loads < loads_max) {
+      plan.loads = static_cast<uint8_t>(2u * plan.loads < loads_max ? 2u * plan.loads : loads_max);
+    } else if (plan.thin > 1) {
+      plan.thin = static_cast<uint8_t>(plan.thin / 2u);
+    } else if (2u * plan.per_load <= per_vector) {
+      plan.per_load = static_cast<uint8_t>(2u * plan.per_load);
     } else {
       break;
     }
@@ -117,7 +129,7 @@ inline double admitted_share(const SamplePlan& plan, double deviations) {
   const double rank = std::min<double>(plan.low_rank, m - 0.5);  // the lowest: half a rank beyond
   const double depth = -std::log(1.0 - rank / m);
   const double spread = std::sqrt(rank / (m * (m - rank)));
-  return 1.0 - std::exp(-(depth + deviations * spread) / (plan.per_thread * plan.lanes));
+  return 1.0 - std::exp(-(depth + deviations * spread) / plan.group_size());
 }
 
 }  // namespace tl_topk

@@ -2,6 +2,8 @@
 
 #include <tvm/ffi/error.h>
 
+#include <cstddef>
+#include <cstring>
 #include <string>
 
 namespace tl_topk {
@@ -38,50 +40,85 @@ bool interleaved(uintptr_t a, int64_t a_pitch, int64_t a_bytes, uintptr_t b, int
   return offset >= a_bytes && offset + b_bytes <= a_pitch;
 }
 
+bool has_shape(const DLTensor& tensor, const Form& form) {
+  return tensor.ndim == form.ndim && tensor.shape[form.ndim - 1] == form.columns &&
+         (form.ndim == 1 || tensor.shape[0] == form.rows);
+}
+
+bool has_unit_stride(const DLTensor& tensor) {
+  return tensor.strides == nullptr || tensor.strides[tensor.ndim - 1] == 1;
+}
+
 }  // namespace
 
-void TensorArg::refuse_device(DLDevice allowed) const {
-  TVM_FFI_THROW(ValueError) << name_ << ": expected on " << describe(allowed) << ", got on "
-                            << describe(tensor_.device);
+// Device, dimensions and dtype are compared as the 16 bytes that they are in both.
+static_assert(offsetof(DLTensor, dtype) - offsetof(DLTensor, device) == offsetof(Form, dtype) &&
+              offsetof(DLTensor, ndim) - offsetof(DLTensor, device) == offsetof(Form, ndim) &&
+              offsetof(Form, rows) == 16);
+
+TensorArg::TensorArg(const char* name, const DLTensor* tensor, const Form& form)
+    : name_(name), tensor_(*tensor) {
+  if (std::memcmp(&tensor_.device, &form, 16) != 0 || !has_shape(tensor_, form)) refuse(form);
+  row_stride_ = form.ndim == 1 || tensor_.strides == nullptr ? form.columns : tensor_.strides[0];
+  begin_ = end_ = reinterpret_cast<uintptr_t>(data());
+  if (form.rows == 0 || form.columns == 0) return;
+  if ((form.columns > 1 && !has_unit_stride(tensor_)) || tensor_.data == nullptr) refuse(form);
+  const int64_t element = form.dtype.bits / 8;
+  const int64_t to_last_row = (form.rows - 1) * row_stride_ * element;
+  (to_last_row < 0 ? begin_ : end_) += static_cast<uintptr_t>(to_last_row);
+  end_ += static_cast<uintptr_t>(form.columns * element);
 }
 
-void TensorArg::refuse_dtype(DLDataType allowed) const {
-  TVM_FFI_THROW(TypeError) << name_ << ": expected " << describe(allowed) << ", got "
-                           << describe(tensor_.dtype);
+TensorArg TensorArg::bytes(const char* name, const DLTensor* tensor, DLDevice device, int64_t size,
+                           int64_t alignment) {
+  const auto address = reinterpret_cast<uintptr_t>(data_of(*tensor));
+  if (tensor->ndim != 1 || tensor->shape[0] < size ||
+      address % static_cast<uintptr_t>(alignment) != 0) {
+    TVM_FFI_THROW(ValueError) << name << ": expected shape (n,) with n at least " << size
+                              << " and memory aligned to " << alignment << " bytes, got shape "
+                              << tuple(tensor->shape, tensor->ndim) << " at " << data_of(*tensor);
+  }
+  return TensorArg(name, tensor, {device, 1, kUInt8, 1, tensor->shape[0]});
 }
 
-void TensorArg::refuse_dtype(DLDataType allowed, DLDataType also_allowed) const {
-  TVM_FFI_THROW(TypeError) << name_ << ": expected " << describe(allowed) << " or "
-                           << describe(also_allowed) << ", got " << describe(tensor_.dtype);
+void TensorArg::refuse_dtype(const char* name, const DLTensor& tensor, DLDataType allowed,
+                             DLDataType also_allowed) {
+  TVM_FFI_THROW(TypeError) << name << ": expected " << describe(allowed) << " or "
+                           << describe(also_allowed) << ", got " << describe(tensor.dtype);
+  TVM_FFI_UNREACHABLE();
 }
 
-void TensorArg::refuse_shape(int ndim, int64_t rows, int64_t columns) const {
-  const int64_t allowed[] = {rows, columns};
-  TVM_FFI_THROW(ValueError) << name_ << ": expected shape " << tuple(allowed + 2 - ndim, ndim)
-                            << ", got " << tuple(tensor_.shape, tensor_.ndim);
-}
-
-void TensorArg::refuse_stride() const {
-  TVM_FFI_THROW(ValueError) << name_ << ": expected unit stride in the last dimension, got strides "
-                            << tuple(tensor_.strides, tensor_.ndim);
-}
-
-void TensorArg::refuse_storage() const {
+void TensorArg::refuse(const Form& form) const {
+  const DLDevice on = tensor_.device;
+  if (on.device_type != form.device.device_type || on.device_id != form.device.device_id) {
+    TVM_FFI_THROW(ValueError) << name_ << ": expected on " << describe(form.device) << ", got on "
+                              << describe(on);
+  }
+  if (tensor_.dtype != form.dtype) {
+    TVM_FFI_THROW(TypeError) << name_ << ": expected " << describe(form.dtype) << ", got "
+                             << describe(tensor_.dtype);
+  }
+  if (!has_shape(tensor_, form)) {
+    const int64_t allowed[] = {form.rows, form.columns};
+    TVM_FFI_THROW(ValueError) << name_ << ": expected shape "
+                              << tuple(allowed + 2 - form.ndim, form.ndim) << ", got "
+                              << tuple(tensor_.shape, tensor_.ndim);
+  }
+  if (form.columns > 1 && !has_unit_stride(tensor_)) {
+    TVM_FFI_THROW(ValueError) << name_
+                              << ": expected unit stride in the last dimension, got strides "
+                              << tuple(tensor_.strides, tensor_.ndim);
+  }
   TVM_FFI_THROW(ValueError) << name_ << ": expected memory for shape "
                             << tuple(tensor_.shape, tensor_.ndim)
                             << ", got none (was its storage freed or resized?)";
+  TVM_FFI_UNREACHABLE();
 }
 
 void TensorArg::refuse_shared_rows() const {
   TVM_FFI_THROW(ValueError) << name_ << ": expected rows that share no memory, got strides "
                             << tuple(tensor_.strides, tensor_.ndim) << " for shape "
                             << tuple(tensor_.shape, tensor_.ndim);
-}
-
-void TensorArg::refuse_size(int64_t bytes, int64_t alignment) const {
-  TVM_FFI_THROW(ValueError) << name_ << ": expected shape (n,) with n at least " << bytes
-                            << " and memory aligned to " << alignment << " bytes, got shape "
-                            << tuple(tensor_.shape, tensor_.ndim) << " at " << data();
 }
 
 void TensorArg::refuse_overlap_unless_interleaved(const TensorArg& other) const {
@@ -94,7 +131,7 @@ void TensorArg::refuse_overlap_unless_interleaved(const TensorArg& other) const 
   const TensorArg& a = swap ? other : *this;  // the one with gaps, if any has
   const TensorArg& b = swap ? *this : other;
   if (a.rows() > 1 && (b.rows() == 1 || pitch(a) == pitch(b)) &&
-      interleaved(a.span().begin, pitch(a), bytes(a), b.span().begin, bytes(b))) {
+      interleaved(a.begin_, pitch(a), bytes(a), b.begin_, bytes(b))) {
     return;
   }
   TVM_FFI_THROW(ValueError) << name_ << ": expected memory of its own, got memory that "

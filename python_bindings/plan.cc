@@ -10,7 +10,6 @@
 
 #include "checks.h"
 #include "cpu/topk_cpu.h"
-#include "cuda/launch.h"
 #include "errors.h"
 #include "parse.h"
 
@@ -89,6 +88,12 @@ TopKPlanObj::TopKPlanObj(int64_t rows, int64_t width, int64_t k, ffi::String dty
       threads(threads),
       problem_(parse_problem(rows, width, k, this->dtype, this->order, largest, values)),
       device_(parse_device(this->device_type, device_id, threads)) {
+  const DLDataType element = dl_dtype(problem_.dtype);
+  matrices_ = {{device_, 2, element, rows, width},
+               {device_, 2, kInt32, rows, k},
+               {device_, 2, element, rows, k}};
+  vectors_ = matrices_;
+  vectors_.scores.ndim = vectors_.indices.ndim = vectors_.values.ndim = 1;
   if (device_.device_type == kDLCPU) {
     backend = "cpu";
     reason = cpu_reason(threads);
@@ -98,14 +103,28 @@ TopKPlanObj::TopKPlanObj(int64_t rows, int64_t width, int64_t k, ffi::String dty
     backend = "dsmem";
     reason = launch_.reason;
     config = LaunchConfigRef(launch_);
+    if (rows > 0 && k > 0) {
+      prepared_ = with_ffi_errors(
+          [&] { return prepare_cuda(problem_, launch_, static_cast<int>(device_id)); });
+    }
   }
   workspace_bytes = launch_.workspace_bytes;
 }
 
 void TopKPlanObj::run(DLTensor* scores, DLTensor* indices, OptionalTensor values,
                       OptionalTensor lengths, OptionalTensor row_starts, OptionalTensor workspace) {
-  const Call call = checked(scores, indices, values, lengths, row_starts, workspace);
-  if (workspace_bytes == 0 || call.workspace != nullptr) return launch(call.args, call.workspace);
+  run_given({scores, indices, values.value_or(nullptr), lengths.value_or(nullptr),
+             row_starts.value_or(nullptr), workspace.value_or(nullptr)});
+}
+
+void TopKPlanObj::run_given(const CallTensors& given) {
+  Call call;
+  check(given, &call);
+  if (workspace_bytes == 0 || call.workspace != nullptr) return launch(&call);
+  run_with_own_workspace(&call);
+}
+
+void TopKPlanObj::run_with_own_workspace(Call* call) {
   const ExclusiveUse use(own_workspace_in_use_);
   if (own_workspace_ == nullptr) {
     with_ffi_errors([&] {
@@ -113,84 +132,95 @@ void TopKPlanObj::run(DLTensor* scores, DLTensor* indices, OptionalTensor values
       own_workspace_ = allocate_zeroed(workspace_bytes);
     });
   }
-  launch(call.args, own_workspace_.get());
+  call->workspace = own_workspace_.get();
+  launch(call);
 }
 
-void TopKPlanObj::run_stateless(DLTensor* scores, DLTensor* indices, OptionalTensor values,
-                                OptionalTensor lengths, OptionalTensor row_starts) const {
-  const Call call = checked(scores, indices, values, lengths, row_starts, std::nullopt);
-  if (workspace_bytes == 0) return launch(call.args, nullptr);
+void TopKPlanObj::run_stateless(const CallTensors& given) const {
+  Call call;
+  check(given, &call);
+  if (workspace_bytes == 0) return launch(&call);
   with_ffi_errors([&] {
     const DeviceGuard guard(device_.device_id);
     void* stream = TVMFFIEnvGetStream(kDLCUDA, device_.device_id);
     const DeviceMemory workspace = allocate_zeroed_on(stream, workspace_bytes);
-    launch(call.args, workspace.get());
+    call.workspace = workspace.get();
+    launch(&call);
   });
 }
 
-TopKPlanObj::Call TopKPlanObj::checked(DLTensor* scores, DLTensor* indices, OptionalTensor values,
-                                       OptionalTensor lengths, OptionalTensor row_starts,
-                                       OptionalTensor workspace) const {
-  const DLDataType element = dl_dtype(problem_.dtype);
-  const int ndim = scores->ndim == 1 && rows == 1 ? 1 : 2;
-  if (values.has_value() != problem_.values) refuse_values(problem_.values);
+void TopKPlanObj::check(const CallTensors& given, Call* call) const {
+  if (given.scores->ndim == 1 && rows == 1) return check(given, vectors_, call);
+  check(given, matrices_, call);
+}
 
-  const TensorArg in("scores", scores);
-  in.on(device_).of(element).shaped(ndim, rows, width);
+void TopKPlanObj::check(const CallTensors& given, const Forms& forms, Call* call) const {
+  if ((given.values != nullptr) != problem_.values) refuse_values(problem_.values);
+  TopKArgs& args = call->args;
 
-  const TensorArg out("out indices", indices);
-  out.on(device_).of(kInt32).shaped(ndim, rows, k).rows_apart().apart_from(in);
+  const TensorArg in("scores", given.scores, forms.scores);
+  args.scores = in.data();
+  args.scores_stride = in.row_stride();
 
-  Call call{};
-  call.args.problem = problem_;
-  call.args.scores = in.data();
-  call.args.scores_stride = in.row_stride();
-  call.args.indices = static_cast<int32_t*>(out.data());
-  call.args.indices_stride = out.row_stride();
+  const TensorArg out("out indices", given.indices, forms.indices);
+  out.rows_apart().apart_from(in);
+  args.indices = static_cast<int32_t*>(out.data());
+  args.indices_stride = out.row_stride();
 
-  const TensorArg out_values("out values", values.value_or(indices));
-  if (values.has_value()) {
-    out_values.on(device_).of(element).shaped(ndim, rows, k).rows_apart();
-    out_values.apart_from(in).apart_from(out);
-    call.args.values = out_values.data();
-    call.args.values_stride = out_values.row_stride();
-  }
-  const auto bounds = [&](const char* name, const OptionalTensor& given) -> IntVector {
-    if (!given.has_value()) return {};
-    const TensorArg vector(name, *given);
-    vector.on(device_).of_int32_or_int64().shaped(1, 1, rows);
+  if (given.values == nullptr) return check_others(given, in, out, out, call);
+  const TensorArg out_values("out values", given.values, forms.values);
+  out_values.rows_apart().apart_from(in).apart_from(out);
+  args.values = out_values.data();
+  args.values_stride = out_values.row_stride();
+  check_others(given, in, out, out_values, call);
+}
+
+// `out_values` is `out` once more where there are no values.
+void TopKPlanObj::check_others(const CallTensors& given, const TensorArg& in, const TensorArg& out,
+                               const TensorArg& out_values, Call* call) const {
+  const auto bounds = [&](const char* name, const DLTensor* tensor) -> IntVector {
+    if (tensor == nullptr) return {};
+    const TensorArg vector = TensorArg::integers(name, tensor, device_, rows);
     out.apart_from(vector);
     out_values.apart_from(vector);
     return {vector.data(), vector.is_int64()};
   };
-  call.args.lengths = bounds("lengths", lengths);
-  call.args.row_starts = bounds("row_starts", row_starts);
-
-  if (workspace.has_value()) {
-    const TensorArg own("workspace", *workspace);
-    own.on(device_).of(kUInt8).at_least(workspace_bytes, kWorkspaceAlignment);
-    own.apart_from(in).apart_from(out).apart_from(out_values);
-    if (lengths.has_value()) own.apart_from(TensorArg("lengths", *lengths));
-    if (row_starts.has_value()) own.apart_from(TensorArg("row_starts", *row_starts));
-    call.workspace = own.data();
-  }
-  return call;
+  call->args.lengths = bounds("lengths", given.lengths);
+  call->args.row_starts = bounds("row_starts", given.row_starts);
+  if (given.workspace != nullptr) check_workspace(given, in, out, out_values, call);
 }
 
-void TopKPlanObj::launch(const TopKArgs& args, void* workspace) const {
+void TopKPlanObj::check_workspace(const CallTensors& given, const TensorArg& in,
+                                  const TensorArg& out, const TensorArg& out_values,
+                                  Call* call) const {
+  const TensorArg own =
+      TensorArg::bytes("workspace", given.workspace, device_, workspace_bytes, kWorkspaceAlignment);
+  own.apart_from(in).apart_from(out).apart_from(out_values);
+  if (given.lengths != nullptr) {
+    own.apart_from(TensorArg::integers("lengths", given.lengths, device_, rows));
+  }
+  if (given.row_starts != nullptr) {
+    own.apart_from(TensorArg::integers("row_starts", given.row_starts, device_, rows));
+  }
+  call->workspace = own.data();
+}
+
+void TopKPlanObj::launch(Call* call) const {
   with_ffi_errors([&] {
     if (device_.device_type == kDLCPU) {
-      return topk_cpu(args, static_cast<int>(threads));
+      call->args.problem = problem_;
+      topk_cpu(call->args, static_cast<int>(threads));
+    } else if (prepared_ != nullptr) {
+      topk_cuda(call->args, *prepared_, call->workspace,
+                TVMFFIEnvGetStream(kDLCUDA, device_.device_id));
     }
-    const DeviceGuard guard(device_.device_id);
-    topk_cuda(args, launch_, workspace, TVMFFIEnvGetStream(kDLCUDA, device_.device_id));
   });
 }
 
 bool TopKPlanObj::is_for(const DLTensor& scores) const {
   const bool has_rows = scores.ndim == 2 ? scores.shape[0] == rows : scores.ndim == 1 && rows == 1;
   return has_rows && scores.shape[scores.ndim - 1] == width &&
-         scores.dtype == dl_dtype(problem_.dtype) &&
+         scores.dtype == matrices_.scores.dtype &&
          scores.device.device_type == device_.device_type &&
          scores.device.device_id == device_.device_id;
 }

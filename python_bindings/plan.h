@@ -7,8 +7,11 @@
 #include <tvm/ffi/string.h>
 
 #include <atomic>
+#include <memory>
 
+#include "checks.h"
 #include "config.h"
+#include "cuda/launch.h"
 #include "cuda/memory.h"
 #include "launch_config.h"
 #include "problem.h"
@@ -16,6 +19,16 @@
 namespace tl_topk {
 
 using OptionalTensor = tvm::ffi::Optional<DLTensor*>;
+
+// The arguments of one call, in the order of TopKPlanObj::run; null where not given.
+struct CallTensors {
+  const DLTensor* scores;
+  const DLTensor* indices;
+  const DLTensor* values;
+  const DLTensor* lengths;
+  const DLTensor* row_starts;
+  const DLTensor* workspace;
+};
 
 class TopKPlanObj : public tvm::ffi::Object {
  public:
@@ -39,10 +52,11 @@ class TopKPlanObj : public tvm::ffi::Object {
   // plan uses its own, which one launch at a time may do: a second host thread is refused.
   void run(DLTensor* scores, DLTensor* indices, OptionalTensor values, OptionalTensor lengths,
            OptionalTensor row_starts, OptionalTensor workspace);
+  [[gnu::hot, gnu::flatten]] void run_given(const CallTensors& given);
 
-  // The same with memory for this one launch, taken from the stream: safe from any thread.
-  void run_stateless(DLTensor* scores, DLTensor* indices, OptionalTensor values,
-                     OptionalTensor lengths, OptionalTensor row_starts) const;
+  // The same with memory for this one launch, taken from the stream, instead of a workspace: safe
+  // from any thread.
+  [[gnu::hot]] void run_stateless(const CallTensors& given) const;
 
   // Was the plan made for scores of this shape and dtype, on this device?
   bool is_for(const DLTensor& scores) const;
@@ -54,15 +68,29 @@ class TopKPlanObj : public tvm::ffi::Object {
 
  private:
   struct Call {
-    TopKArgs args;
-    void* workspace;  // the caller's; null where none was given
+    TopKArgs args;  // without the problem, which only the CPU backend asks for
+    void* workspace = nullptr;
   };
-  Call checked(DLTensor* scores, DLTensor* indices, OptionalTensor values, OptionalTensor lengths,
-               OptionalTensor row_starts, OptionalTensor workspace) const;
-  void launch(const TopKArgs& args, void* workspace) const;
+  struct Forms {
+    Form scores, indices, values;
+  };
+  // Each fills in what it has checked; the workspace is the caller's, null where none was given.
+  void check(const CallTensors& given, Call* call) const;
+  void check(const CallTensors& given, const Forms& forms, Call* call) const;
+  void check_others(const CallTensors& given, const TensorArg& in, const TensorArg& out,
+                    const TensorArg& out_values, Call* call) const;
+  [[gnu::noinline]] void check_workspace(const CallTensors& given, const TensorArg& in,
+                                         const TensorArg& out, const TensorArg& out_values,
+                                         Call* call) const;
+  [[gnu::cold]] void run_with_own_workspace(Call* call);
+  void launch(Call* call) const;
 
+  // What every call reads lies together: the launch before has emptied the cache.
   Problem problem_;
   DLDevice device_;
+  Forms matrices_;                                  // 2-D
+  std::shared_ptr<const PreparedLaunch> prepared_;  // null where there is nothing to launch
+  Forms vectors_;                                   // 1-D, where there is one row
   LaunchConfig launch_;
   DeviceMemory own_workspace_;
   std::atomic_flag own_workspace_in_use_ = ATOMIC_FLAG_INIT;

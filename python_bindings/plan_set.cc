@@ -17,9 +17,14 @@ PlanSetObj::PlanSetObj(const ffi::Array<TopKPlan>& plans) : plans_(plans.begin()
 
 bool PlanSetObj::run(DLTensor* scores, DLTensor* indices, OptionalTensor values,
                      OptionalTensor lengths, OptionalTensor row_starts) const {
+  return run_given({scores, indices, values.value_or(nullptr), lengths.value_or(nullptr),
+                    row_starts.value_or(nullptr), nullptr});
+}
+
+bool PlanSetObj::run_given(const CallTensors& given) const {
   for (const TopKPlan& plan : plans_) {
-    if (plan->is_for(*scores)) {
-      plan->run_stateless(scores, indices, values, lengths, row_starts);
+    if (plan->is_for(*given.scores)) {
+      plan->run_stateless(given);
       return true;
     }
   }

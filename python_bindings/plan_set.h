@@ -20,6 +20,7 @@ class PlanSetObj : public tvm::ffi::Object {
   // Runs the first plan made for scores like these. False, and nothing done, where there is none.
   bool run(DLTensor* scores, DLTensor* indices, OptionalTensor values, OptionalTensor lengths,
            OptionalTensor row_starts) const;
+  [[gnu::hot, gnu::flatten]] bool run_given(const CallTensors& given) const;
 
   static void reflect();
 

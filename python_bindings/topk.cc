@@ -89,7 +89,8 @@ void topk(DLTensor* scores, int64_t k, DLTensor* indices, OptionalTensor values,
                                                   values.has_value(), device,
                                                   scores->device.device_id, /*threads=*/0));
   });
-  plan->run_stateless(scores, indices, values, lengths, row_starts);
+  plan->run_stateless({scores, indices, values.value_or(nullptr), lengths.value_or(nullptr),
+                       row_starts.value_or(nullptr), nullptr});
 }
 
 }  // namespace tl_topk

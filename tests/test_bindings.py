@@ -20,7 +20,7 @@ import torch
 import tvm_ffi
 
 from tl_topk import _ffi
-from tl_topk._ffi import DeviceInfo, LaunchConfig, TopKPlan, exports
+from tl_topk._ffi import DeviceInfo, LaunchConfig, PlanSet, TopKPlan, exports
 
 ROOT = Path(__file__).resolve().parents[1]
 FIELDS = tuple(inspect.signature(TopKPlan).parameters)
@@ -243,6 +243,54 @@ class TestRun:
     def test_nothing_to_do(self, rows: int, k: int) -> None:
         indices = torch.empty(rows, k, dtype=torch.int32)
         TopKPlan(rows, WIDTH, k, values=False).run(torch.randn(rows, WIDTH), indices)
+
+
+class TestDirectCalls:
+    """The functions that the Python methods call read their arguments without the FFI's help."""
+
+    BAD: tuple[tuple[int, Callable[[Any, Any, Any], tuple[Any, ...]], str], ...] = (
+        (2, lambda plan, scores, indices: (), "got `None`"),
+        (0, lambda plan, scores, indices: (scores, scores, indices), "got `ffi.Tensor"),
+        (1, lambda plan, scores, indices: (plan, None, indices), "got `None`"),
+        (1, lambda plan, scores, indices: (plan, plan, indices), "got `tl_topk"),
+        (2, lambda plan, scores, indices: (plan, scores), "got `None`"),
+        (2, lambda plan, scores, indices: (plan, scores, 5), "got `int`"),
+        (3, lambda plan, scores, indices: (plan, scores, indices, "x"), "got `ffi.SmallStr`"),
+    )
+
+    @pytest.mark.parametrize(("argument", "given", "why"), BAD)
+    @pytest.mark.parametrize("several", [False, True])
+    def test_refused_in_the_words_of_the_typed_methods(
+        self, argument: int, given: Callable[..., tuple[Any, ...]], why: str, several: bool
+    ) -> None:
+        plan = TopKPlan(ROWS, WIDTH, K, values=False)
+        called, name = (PlanSet([plan]), "PlanSet") if several else (plan, "TopKPlan")
+        run = _ffi.LIB.get_function("run_plan_set" if several else "run_plan")
+        indices = torch.full((ROWS, K), 77, dtype=torch.int32)
+        message = rf"argument #{argument} when calling: `tl_topk\.{name}\.run\(.*{why}"
+        with pytest.raises(TypeError, match=message):
+            run(*given(called, distinct(ROWS, WIDTH), indices))
+        assert (indices == 77).all()
+
+    @pytest.mark.parametrize(("several", "most"), [(False, 7), (True, 6)])
+    def test_too_many(self, several: bool, most: int) -> None:
+        plan = TopKPlan(ROWS, WIDTH, K, values=False)
+        run = _ffi.LIB.get_function("run_plan_set" if several else "run_plan")
+        given = PlanSet([plan]) if several else plan, distinct(ROWS, WIDTH)
+        for count in (most + 1, most + 2):
+            with pytest.raises(TypeError, match=f"Expected {most} but got {count} arguments"):
+                run(*given, *[None] * (count - 2))
+
+    def test_trailing_nones_may_be_left_out(self) -> None:
+        plan = TopKPlan(ROWS, WIDTH, K, "float32", "index", values=False)
+        scores = distinct(ROWS, WIDTH)
+        expected = scores.topk(K).indices.sort().values.int()
+        for several in (False, True):
+            run = _ffi.LIB.get_function("run_plan_set" if several else "run_plan")
+            for nones in range(4):
+                indices = torch.empty(ROWS, K, dtype=torch.int32)
+                run(PlanSet([plan]) if several else plan, scores, indices, *[None] * nones)
+                assert torch.equal(indices, expected)
 
 
 @pytest.mark.gpu

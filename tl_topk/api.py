@@ -120,7 +120,11 @@ def topk(
                         and arrays.forward_ad._current_level < 0
                     ):
                         ready.recent = True
-                        if run_set(ready.native, scores, indices, values, lengths, row_starts):
+                        if (
+                            run_set(ready.native, scores, indices, values)
+                            if lengths is None and row_starts is None  # cheaper than passing them
+                            else run_set(ready.native, scores, indices, values, lengths, row_starts)
+                        ):
                             return out
             elif out is None:
                 shape, dtype, device = scores.shape, scores.dtype, scores.get_device()
@@ -197,7 +201,11 @@ def topk_indices(
                     ready = latest
                 if ready is not None:
                     ready.recent = True
-                    if run_set(ready.native, scores, out, None, lengths, row_starts):
+                    if (
+                        run_set(ready.native, scores, out)
+                        if lengths is None and row_starts is None  # cheaper than passing them
+                        else run_set(ready.native, scores, out, None, lengths, row_starts)
+                    ):
                         return out
             elif out is None:
                 shape, dtype, device = scores.shape, scores.dtype, scores.get_device()

@@ -8,6 +8,8 @@ import tvm_ffi
 
 __all__ = ["exported"]
 
+_CPU = 1  # DLPack's number
+
 
 class _Exported:
     """A capsule made on our terms, in the form in which TVM FFI takes one."""
@@ -28,4 +30,5 @@ def exported(array: Any, stream: int) -> Any:
     export = getattr(array, "__dlpack__", None)
     if export is None:
         return array
-    return tvm_ffi.from_dlpack(_Exported(export(stream=stream)))
+    on_cpu = array.__dlpack_device__()[0] == _CPU  # where there are no streams
+    return tvm_ffi.from_dlpack(_Exported(export(stream=None if on_cpu else stream)))

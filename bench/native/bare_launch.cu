@@ -17,10 +17,20 @@ using tl_topk::check_cuda;
 using tl_topk::LaunchConfig;
 using tl_topk::TopKArgs;
 
-LaunchConfig config_for(const TopKArgs& args) {
+int current_device() {
   int device = 0;
   check_cuda(cudaGetDevice(&device), "cudaGetDevice");
-  return choose_launch(args.problem, tl_topk::query_device(device));
+  return device;
+}
+
+LaunchConfig config_for(const TopKArgs& args) {
+  return choose_launch(args.problem, tl_topk::query_device(current_device()));
+}
+
+using Prepared = std::shared_ptr<const tl_topk::PreparedLaunch>;
+
+Prepared prepare(const TopKArgs& args) {
+  return tl_topk::prepare_cuda(args.problem, config_for(args), current_device());
 }
 
 // A stream of our own to capture on: the default one cannot be.
@@ -45,7 +55,7 @@ class CapturedLaunch {
     const LaunchConfig config = config_for(args);
     const Stream side;
     check_cuda(cudaStreamBeginCapture(side, cudaStreamCaptureModeThreadLocal), "begin capture");
-    topk_cuda(args, config, nullptr, side);
+    topk_cuda(args, *tl_topk::prepare_cuda(args.problem, config, current_device()), nullptr, side);
     check_cuda(cudaStreamEndCapture(side, &graph_), "end capture");
     size_t nodes = 1;
     cudaGraphNode_t node{};
@@ -120,7 +130,8 @@ class DriverLaunch {
   CUlaunchConfig config_{};
 };
 
-std::unique_ptr<const CapturedLaunch> prepared;
+std::unique_ptr<const CapturedLaunch> captured_launch;
+std::unique_ptr<const DriverLaunch> driver_launch;  // of the same
 
 template <typename Call>
 void time_calls(const Call& call, int64_t* times_ns, int64_t calls) {
@@ -153,16 +164,21 @@ void time_driver_launch(const TopKArgs& args, void* stream, int64_t* times_ns, i
 }
 
 void prepare_bare_launch(const TopKArgs& args, void* stream) {
-  prepared = std::make_unique<const CapturedLaunch>(args, static_cast<cudaStream_t>(stream));
+  captured_launch = std::make_unique<const CapturedLaunch>(args, static_cast<cudaStream_t>(stream));
+  driver_launch = std::make_unique<const DriverLaunch>(*captured_launch);
 }
 
-void bare_launch() { check_cuda((*prepared)(), "cudaLaunchKernelEx"); }
+void bare_launch() { check_cuda((*captured_launch)(), "cudaLaunchKernelEx"); }
+
+void bare_driver_launch() {
+  if ((*driver_launch)() != CUDA_SUCCESS) throw std::runtime_error("cuLaunchKernelEx failed");
+}
 
 void time_library_launch(const TopKArgs& args, void* stream, int64_t* times_ns, int64_t calls) {
-  const LaunchConfig config = config_for(args);
-  topk_cuda(args, config, nullptr, stream);
+  const Prepared launch = prepare(args);
+  topk_cuda(args, *launch, nullptr, stream);
   check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-  time_calls([&] { topk_cuda(args, config, nullptr, stream); }, times_ns, calls);
+  time_calls([&] { topk_cuda(args, *launch, nullptr, stream); }, times_ns, calls);
   check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
 }
 
@@ -171,8 +187,8 @@ void time_nothing(int64_t* times_ns, int64_t calls) {
 }
 
 void launch(const TopKArgs& args, void* stream) {
-  thread_local const LaunchConfig config = config_for(args);  // one problem per process
-  topk_cuda(args, config, nullptr, stream);
+  thread_local const Prepared prepared = prepare(args);  // one problem per process
+  topk_cuda(args, *prepared, nullptr, stream);
 }
 
 }  // namespace tl_topk_bench

@@ -20,16 +20,18 @@ void time_bare_launch(const tl_topk::TopKArgs& args, void* stream, int64_t* time
 void time_driver_launch(const tl_topk::TopKArgs& args, void* stream, int64_t* times_ns,
                         int64_t calls);
 
-// The library's C++ launch: parameters and configuration are made anew at each call.
+// The library's C++ launch of a prepared problem.
 void time_library_launch(const tl_topk::TopKArgs& args, void* stream, int64_t* times_ns,
                          int64_t calls);
 
 // Nothing at all: what the clock costs.
 void time_nothing(int64_t* times_ns, int64_t calls);
 
-// The bare launch of the problem prepared last, for a caller that does nothing else.
+// The bare launch of the problem prepared last, by the runtime or the driver, for a caller that
+// does nothing else.
 void prepare_bare_launch(const tl_topk::TopKArgs& args, void* stream);
 void bare_launch();
+void bare_driver_launch();
 
 // One launch of the library's on `stream`; for callers that bring raw pointers.
 void launch(const tl_topk::TopKArgs& args, void* stream);

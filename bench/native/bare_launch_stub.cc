@@ -16,6 +16,7 @@ void time_library_launch(const tl_topk::TopKArgs&, void*, int64_t*, int64_t) { n
 void time_nothing(int64_t*, int64_t) { no_cuda(); }
 void prepare_bare_launch(const tl_topk::TopKArgs&, void*) { no_cuda(); }
 void bare_launch() { no_cuda(); }
+void bare_driver_launch() { no_cuda(); }
 void launch(const tl_topk::TopKArgs&, void*) { no_cuda(); }
 
 }  // namespace tl_topk_bench

@@ -51,6 +51,7 @@ void prepare(DLTensor* scores, DLTensor* indices) {
 
 // What was prepared, launched; the tensors only travel.
 void launch_prepared(DLTensor*, DLTensor*) { bare_launch(); }
+void launch_prepared_by_driver(DLTensor*, DLTensor*) { bare_driver_launch(); }
 
 // `times` is an int64 vector on the CPU, filled with nanoseconds.
 void time_bare(DLTensor* scores, DLTensor* indices, OptionalTensor values, DLTensor* times) {
@@ -83,6 +84,7 @@ int64_t launch_address() { return reinterpret_cast<int64_t>(&launch_pointers); }
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(noop, noop)
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(prepare, prepare)
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(launch_prepared, launch_prepared)
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(launch_prepared_by_driver, launch_prepared_by_driver)
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(time_bare, time_bare)
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(time_driver, time_driver)
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(time_library, time_library)

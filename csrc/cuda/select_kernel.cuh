@@ -17,6 +17,7 @@
 #include "cuda/phase_clock.cuh"
 #include "cuda/row_ranks.cuh"
 #include "cuda/select.cuh"
+#include "cuda/ties.cuh"
 
 namespace tl_topk {
 
@@ -42,40 +43,6 @@ __device__ __noinline__ void select_all(const Output<D> out, const Team<S> team,
       out.pad(i, largest);
     }
   }
-}
-
-// What misleads a sample most often is a value that much of the row shares: then the floor is that
-// value. If the k-th element is one of those that equal it, only their indices remain to be
-// decided.
-template <Scope S, typename Ranks>
-__device__ __noinline__ Threshold guess_tie(const Ranks ranks, float floor, uint32_t k,
-                                            uint32_t length, const Team<S> team,
-                                            SharedState& state) {
-  uint32_t above = 0;
-  uint32_t equal = 0;
-  ranks.for_each_score([&](float x) {
-    above += x > floor;
-    equal += x == floor;
-  });
-  __syncthreads();  // the tables, where the sums are made next, have been read
-  uint32_t* const counters = state.radix.bins;
-  if (threadIdx.x < kMaxClusterBlocks) counters[threadIdx.x] = 0;
-  __syncthreads();
-  above = __reduce_add_sync(kAllLanes, above);
-  equal = __reduce_add_sync(kAllLanes, equal);
-  if (threadIdx.x % kWarp == 0) {
-    atomicAdd(counters, above);
-    atomicAdd(counters + 1, equal);
-  }
-  __syncthreads();
-  team.sum(counters, kMaxClusterBlocks);
-  above = counters[0];
-  equal = counters[1];
-  __syncthreads();
-  if (above < k && k <= above + equal) {
-    return {order_key(__float_as_uint(floor)), 32, k - above, above + equal};
-  }
-  return {0, 64, k, length};
 }
 
 // This lane's vectors of one step. All but the warps at the row's ends pass one check and load
@@ -112,14 +79,21 @@ __device__ __forceinline__ void list_step(const float (&x)[kElements], const Row
                                           const Deal& deal, uint32_t step, float floor, Entry* list,
                                           uint32_t capacity, uint32_t* survivors) {
   constexpr uint32_t kPerVector = Row<D>::kPerVector;
-  WarpAppend<kElements> append([&](uint32_t i) { return x[i] > floor; });
-  if (append.total == 0) return;
-  append.reserve([&](uint32_t n) { return ptx::lane0_add(survivors, n); });
-  if (append.base + append.total > capacity) return;
-  append.for_each([&](uint32_t i, uint32_t at) {
+  uint32_t mine = 0;
+#pragma unroll
+  for (uint32_t i = 0; i < kElements; ++i) mine += x[i] > floor;
+  const uint32_t up_to_mine = kWith<Part::kVotes> ? warp_inclusive_sum(mine) : mine;
+  const uint32_t total = kWith<Part::kVotes> ? __shfl_sync(kAllLanes, up_to_mine, kWarp - 1) : mine;
+  if (total == 0) return;
+  const uint32_t first =
+      take_places(total, [&](uint32_t n) { return ptx::lane0_add(survivors, n); });
+  if (first + total > capacity) return;
+  Entry* at = list + first + up_to_mine - mine;
+#pragma unroll
+  for (uint32_t i = 0; i < kElements; ++i) {
     const uint32_t index = row.index(deal.vector(i / kPerVector, step)) + i % kPerVector;
-    if (x[i] > floor) list[at] = {x[i], index};
-  });
+    if (x[i] > floor) *at++ = {x[i], index};
+  }
 }
 
 // From all blocks' tables to the winners. `held` gives this block's survivors, `listed` their ranks
@@ -141,8 +115,7 @@ __device__ __forceinline__ void select_by_tables(const Held& held, const Listed&
   const bool complete = tally.highest_floor == tally.lowest_floor || cut.bin > map(mapped(floor));
   if (tally.overflow != 0 || cut.bin == kNoBin || !complete) {
     const auto ranks = rest();
-    const Threshold tie = guess_tie(ranks, floor, out.k, out.row.length, team, state);
-    select_by_radix(ranks, tie, out, team, state);
+    select_by_radix(ranks, guess_tie(ranks, out.row, floor, out.k, team, state), out, team, state);
   } else if (cut.inside > kMaxResidual || !kWith<Part::kPairs>) {
     constexpr uint32_t kUnknownCount = 0xffffffffu;  // more than any list holds
     select_by_radix(listed(), {0, 64, out.k, kUnknownCount}, out, team, state);
@@ -180,10 +153,11 @@ __device__ __forceinline__ void select_row(const KernelParams& params) {
   // The loads go out first; everything that needs no score is done while they are under way.
   const Deal deal(row.vectors(), kLoadsLog2, team.rank(), team.size_log2());
   uint4 loaded[kLoads];
-  load_step<D, kLoads>(row, deal, 0, loaded);
+  load_step<D, kLoads>(row, deal, deal.first_step(), loaded);
 
   const bool full = row.length == params.width;
   if (threadIdx.x < kTableBins) state.own.bins[threadIdx.x] = 0;
+  if (threadIdx.x < kGroups) state.anchors.group_keys[threadIdx.x] = 0;
   if (threadIdx.x < kMaxResidual) state.residual[threadIdx.x] = 0;
   if (threadIdx.x == 0) {
     state.survivors = 0;
@@ -202,7 +176,7 @@ __device__ __forceinline__ void select_row(const KernelParams& params) {
   mark(kPhaseRead);
   SamplePlan plan = params.full_plan;
   if (!full) plan = state.plan;
-  const Anchors anchors = find_anchors<kElements>(x, plan, state.anchors);
+  const Anchors anchors = find_anchors<kPerVector>(x, plan, state.anchors);
   const BinMap own_map = map_between(anchors.low, anchors.ceiling, kTableBins);
   team.await_open();
   team.send_map(own_map);
@@ -228,13 +202,14 @@ __device__ __forceinline__ void select_row(const KernelParams& params) {
                      [&] { return ListRanks{list, state.survivors}; },
                      [&] { return ResidentRanks<D, kLoads>(x, row, deal); }, map, out, team, state);
   } else {
-    for (uint32_t step = 0;;) {
-      const bool last = step + 1 == deal.steps;
-      if (!last) load_step<D, kLoads>(row, deal, step + 1, loaded);
+    for (uint32_t step = deal.first_step();;) {
+      const uint32_t next = deal.next_step(step);
+      const bool last = next == deal.first_step();
+      if (!last) load_step<D, kLoads>(row, deal, next, loaded);
       list_step<D>(x, row, deal, step, anchors.floor, list, kRoom, &state.survivors);
       if (last) break;
       widen_step<D, kLoads>(loaded, row.flip, x);
-      ++step;
+      step = next;
     }
     __syncthreads();
     mark(kPhaseFilter);

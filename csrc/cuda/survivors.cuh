@@ -29,6 +29,21 @@ __device__ __forceinline__ BinMap map_between(float low, float ceiling, uint32_t
   return {1.0f, -mapped(low), bins - 1};
 }
 
+// How lanes come to places in a list that they share: each knows how many the others want, and one
+// takes them for the whole warp. `add(n)` reserves n places and returns the first.
+template <typename Add>
+__device__ __forceinline__ uint32_t take_places(uint32_t total, Add&& add) {
+  uint32_t first = 0;
+  if (kWith<Part::kVotes> ? threadIdx.x % kWarp == 0 : total != 0) first = add(total);
+  return kWith<Part::kVotes> ? __shfl_sync(kAllLanes, first, 0) : first;
+}
+__device__ __forceinline__ uint32_t vote(bool keep) {
+  return kWith<Part::kVotes> ? __ballot_sync(kAllLanes, keep) : keep;
+}
+__device__ __forceinline__ uint32_t voters_below() {
+  return kWith<Part::kVotes> ? ptx::lanes_below() : 0;
+}
+
 // A block's list of survivors, spread over its registers; kHeld entries a thread.
 template <uint32_t kHeld_>
 struct HeldEntries {
@@ -90,14 +105,21 @@ struct ResidentRanks {
       f(rank_key(order_key(__float_as_uint(score[u])), index), index < length);
     }
   }
-  // f(score); NaN outside the row.
+  // Calls f(x, first) for each vector: its elements, NaN outside the row, and the index of the
+  // first.
   template <typename F>
-  __device__ __forceinline__ void for_each_score(F&& f) const {
+  __device__ __forceinline__ void for_each_vector(F&& f) const {
 #pragma unroll
-    for (uint32_t u = 0; u < kHeld; ++u) f(score[u]);
+    for (uint32_t u = 0; u < kLoads; ++u) {
+      float x[kPerVector];
+#pragma unroll
+      for (uint32_t j = 0; j < kPerVector; ++j) x[j] = score[u * kPerVector + j];
+      f(x, first[u]);
+    }
   }
 };
 
+// A list of survivors as ranks, likewise.
 struct ListRanks {
   const Entry* list;
   uint32_t count;
@@ -106,57 +128,6 @@ struct ListRanks {
   __device__ __forceinline__ void operator()(F&& f) const {
     for (uint32_t i = threadIdx.x; i / kWarp * kWarp < count; i += kThreads) {
       f(list[min(i, count - 1)].rank(), i < count);
-    }
-  }
-};
-
-// How lanes come to places in a list that they share: all know by vote how many others keep, and
-// one takes places for the warp.
-__device__ __forceinline__ uint32_t vote(bool keep) {
-  if constexpr (kWith<Part::kVotes>) return __ballot_sync(kAllLanes, keep);
-  return keep;  // each for itself
-}
-template <typename Add>
-__device__ __forceinline__ uint32_t take_places(uint32_t total, Add&& add) {
-  uint32_t first = 0;
-  if (kWith<Part::kVotes> ? threadIdx.x % kWarp == 0 : total != 0) first = add(total);
-  return kWith<Part::kVotes> ? __shfl_sync(kAllLanes, first, 0) : first;
-}
-__device__ __forceinline__ uint32_t voters_below() {
-  return kWith<Part::kVotes> ? ptx::lanes_below() : 0;
-}
-
-// Positions for the elements that every lane keeps, in a list that `add` reserves room in: one vote
-// an element and one atomic a warp. `keep(i)` is asked again where it matters: a comparison is
-// cheaper than a predicate kept.
-template <uint32_t kElements>
-struct WarpAppend {
-  uint32_t votes[kElements];
-  uint32_t total = 0;
-  uint32_t base = 0;
-
-  template <typename Keep>
-  __device__ __forceinline__ explicit WarpAppend(Keep&& keep) {
-#pragma unroll
-    for (uint32_t i = 0; i < kElements; ++i) {
-      votes[i] = vote(keep(i));
-      total += __popc(votes[i]);
-    }
-  }
-  // `add(n)` reserves n places and returns the first; called by lane 0.
-  template <typename Add>
-  __device__ __forceinline__ void reserve(Add&& add) {
-    base = take_places(total, add);
-  }
-  // Calls store(i, place) for every element, also for those not kept.
-  template <typename Store>
-  __device__ __forceinline__ void for_each(Store&& store) const {
-    const uint32_t below = voters_below();
-    uint32_t next = base;
-#pragma unroll
-    for (uint32_t i = 0; i < kElements; ++i) {
-      store(i, next + __popc(votes[i] & below));
-      next += __popc(votes[i]);
     }
   }
 };

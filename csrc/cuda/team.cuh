@@ -54,7 +54,6 @@ class Team<Scope::kBlock> {
   __device__ void await_keys() const {}
 
   __device__ void meet() const { __syncthreads(); }
-  __device__ uint32_t add_winners(uint32_t n) const { return ptx::lane0_add(&state_.winners, n); }
   __device__ void sum(uint32_t*, uint32_t) const {}
   __device__ uint32_t sum_before(uint32_t) const { return 0; }
 
@@ -150,10 +149,6 @@ class Team<Scope::kCluster> {
 
   // The slow path: ordinary stores between barriers of the whole cluster.
   __device__ void meet() const { ptx::cluster_sync(); }
-  // Adds to the leader's counter of winners and returns what it held.
-  __device__ uint32_t add_winners(uint32_t n) const {
-    return ptx::remote_add(ptx::cluster_address(&state_.winners, 0), n);
-  }
   // Replaces the first n of every block's counters by their sums over all blocks; n is a multiple
   // of the team's size. Block b alone reads and writes slice b of each block's counters, so no copy
   // is needed.

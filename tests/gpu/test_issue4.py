@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 
 import pytest
@@ -183,6 +184,19 @@ class TestThreadsAndStreams:
         assert all("being run by another thread" in text for text in refused)
         if plan.workspace_bytes == 0:
             assert refused == []
+
+    def test_a_thread_that_has_not_used_the_gpu_before(self) -> None:
+        """No context is current there: the driver would refuse, and the runtime launches."""
+        scores = torch.randn(2, 70_000, device="cuda")
+        out = outputs(scores)
+        plan = cuda_plan(scores)
+        torch.cuda.synchronize()
+        for _ in range(2):
+            out.indices.fill_(-7)
+            torch.cuda.synchronize()
+            with ThreadPoolExecutor(1) as fresh:
+                fresh.submit(plan.run, scores, out.indices, out.values).result()
+            assert_certified(scores, out.indices, out.values, order="index")
 
     def test_a_found_plan_runs_on_the_current_stream(self) -> None:
         """Calls whose plan is found natively are ordered by the caller's stream as well."""

@@ -25,8 +25,10 @@ void ranks_are_ranks() {
       for (const uint32_t blocks : {1u, 2u, 16u}) {
         for (const uint32_t loads : {1u, 2u, 4u}) {
           const SamplePlan p = plan_sample(length, k, kPerVector, loads, kThreads, blocks);
-          CHECK(p.per_thread >= 1 && p.per_thread <= loads * kPerVector);
-          CHECK(p.lanes == 1 || p.lanes == 2 || p.lanes == 4 || p.lanes == 8);
+          CHECK(p.loads >= 1 && p.loads <= loads);
+          CHECK(p.per_load >= 1 && p.per_load <= kPerVector);
+          CHECK(p.warps >= 1 && p.warps * kGroups <= kThreads);
+          CHECK(p.thin >= 1 && p.warps % p.thin == 0);
           CHECK(p.groups >= 1 && p.groups <= kGroups);
           CHECK(p.low_rank >= 1 && p.low_rank <= p.groups);
           CHECK(p.ceiling_rank >= 1 && p.ceiling_rank <= p.low_rank);
@@ -46,11 +48,14 @@ class Kernel {
     std::vector<float> maxima;
     for (uint32_t group = 0; group < kGroups; ++group) {
       float best = -1;
-      for (uint32_t lane = 0; lane < plan.lanes; ++lane) {
-        const uint32_t thread = group * (kThreads / kGroups) + lane;
-        for (uint32_t i = 0; i < plan.per_thread; ++i) {
-          const uint64_t at = position(row, block, thread, i / kPerVector) + i % kPerVector;
-          if (at < row.size()) best = std::max(best, row[at]);
+      for (uint32_t member = 0; member < plan.warps; ++member) {
+        const uint32_t thread = member * kGroups + group;
+        for (uint32_t load = 0; load < loads_; ++load) {
+          if (!plan.takes(member, load, group % kWarp)) continue;
+          for (uint32_t i = 0; i < plan.per_load; ++i) {
+            const uint64_t at = position(row, block, thread, load) + i;
+            if (at < row.size()) best = std::max(best, row[at]);
+          }
         }
       }
       maxima.push_back(best);
@@ -66,7 +71,7 @@ class Kernel {
     const uint64_t a_step = stride * loads_ * kWarp * kPerVector;
     const uint64_t steps = (row.size() + a_step - 1) / a_step;
     const uint64_t stream = uint64_t{thread} / kWarp * blocks_ + block;
-    return ((load * stride + stream) * steps * kWarp + thread % kWarp) * kPerVector;
+    return (((load * stride + stream) * steps + steps / 2) * kWarp + thread % kWarp) * kPerVector;
   }
 
  private:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tvm_ffi import Object, register_object
-from tvm_ffi.core import TypeInfo
+from tvm_ffi import register_object
 
 from tl_topk._ffi.exports import TopKPlanFields
+from tl_topk._ffi.library import LIB
 
 __all__ = ["TopKPlan"]
 
@@ -100,7 +100,13 @@ class TopKPlan(TopKPlanFields):
             TypeError, ValueError: an argument is not as described; nothing was launched.
             RuntimeError: another thread is using the plan's own workspace.
         """
-        _run(self, scores, indices, values, lengths, row_starts, workspace)
+        if lengths is None and row_starts is None and workspace is None:
+            if values is None:
+                _run(self, scores, indices)
+            else:
+                _run(self, scores, indices, values)
+        else:
+            _run(self, scores, indices, values, lengths, row_starts, workspace)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return TopKPlan, (
@@ -117,10 +123,6 @@ class TopKPlan(TopKPlanFields):
         )
 
 
-def native_method(kind: type[Object], name: str) -> Callable[..., Any]:
-    """The native function itself: one call less than the attribute that TVM FFI makes of it."""
-    info: TypeInfo = vars(kind)["__tvm_ffi_type_info__"]
-    return next(method.func for method in info.methods if method.name == name)
-
-
-_run = native_method(TopKPlan, "run")
+#: ``run(plan, scores, indices, ...)``: the native function, without keywords. Trailing Nones may be
+#: left out: converting one costs as much as a check.
+_run: Callable[..., None] = LIB.get_function("run_plan")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvm_ffi import register_object
 
 from tl_topk._ffi.exports import PlanSetFields
-from tl_topk._ffi.plan import TopKPlan, native_method
+from tl_topk._ffi.library import LIB
+from tl_topk._ffi.plan import TopKPlan
 
 __all__ = ["PlanSet", "run_set"]
 
@@ -40,5 +41,5 @@ class PlanSet(PlanSetFields):
         return bool(run_set(self, scores, indices, values, lengths, row_starts))
 
 
-#: :meth:`PlanSet.run` without keywords and without a Python call.
-run_set = native_method(PlanSet, "run")
+#: :meth:`PlanSet.run` without keywords and without a Python call; trailing Nones may be left out.
+run_set: Callable[..., bool] = LIB.get_function("run_plan_set")

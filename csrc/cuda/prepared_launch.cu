@@ -1,0 +1,128 @@
+// Launching; see launch.h.
+#include <cuda_runtime.h>
+
+#include "cuda/driver.h"
+#include "cuda/kernels.h"
+#include "cuda/launch.h"
+#include "cuda/memory.h"
+#include "cuda/params.h"
+#include "cuda/runtime.h"
+
+namespace tl_topk {
+namespace {
+
+KernelSymbol kernel_of(const Problem& problem, const LaunchConfig& config) {
+  switch (problem.dtype) {
+    case Dtype::kFloat16:
+      return find_kernel<Dtype::kFloat16>(config);
+    case Dtype::kBFloat16:
+      return find_kernel<Dtype::kBFloat16>(config);
+    default:
+      return find_kernel<Dtype::kFloat32>(config);
+  }
+}
+
+// What does not depend on where the data lies.
+KernelParams fixed_params(const Problem& problem, const LaunchConfig& config) {
+  KernelParams params{};
+  params.width = static_cast<uint32_t>(problem.width);
+  params.k = static_cast<uint32_t>(problem.k);
+  params.sort_entries = static_cast<uint32_t>(config.sort_entries);
+  params.full_plan = config.sample;
+  params.order = problem.order;
+  params.largest = problem.largest;
+  while (1 << params.blocks_log2 < config.blocks_per_row) ++params.blocks_log2;
+  return params;
+}
+
+}  // namespace
+
+// What every launch reads comes first and lies together: the launch before has filled the caches
+// with the driver's data.
+class PreparedLaunch {
+ public:
+  PreparedLaunch(const Problem& problem, const LaunchConfig& config, int device)
+      : params_(fixed_params(problem, config)),
+        config_(config),
+        kernel_(kernel_of(problem, config)),
+        device_(device) {
+    const DeviceGuard guard(device);
+    allow_large_launches(kernel_, device);
+    cudaFunction_t function = nullptr;
+    check_cuda(cudaGetFuncBySymbol(&function, kernel_), "cudaGetFuncBySymbol");
+    if (driver() == nullptr || driver()->current_context(&context_) != CUDA_SUCCESS) return;
+    driver_ = *driver();
+    function_ = function;
+    launch_.gridDimX = static_cast<unsigned>(config.grid_blocks);
+    launch_.blockDimX = static_cast<unsigned>(config.threads);
+    launch_.gridDimY = launch_.gridDimZ = launch_.blockDimY = launch_.blockDimZ = 1;
+    launch_.sharedMemBytes = static_cast<unsigned>(config.shared_bytes);
+    if (config.blocks_per_row > 1) {
+      cluster_.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+      cluster_.value.clusterDim.x = static_cast<unsigned>(config.blocks_per_row);
+      cluster_.value.clusterDim.y = cluster_.value.clusterDim.z = 1;
+      launch_.attrs = &cluster_;
+      launch_.numAttrs = 1;
+    }
+  }
+  PreparedLaunch(const PreparedLaunch&) = delete;
+  PreparedLaunch& operator=(const PreparedLaunch&) = delete;
+
+  void operator()(const TopKArgs& args, cudaStream_t stream) const {
+    KernelParams params = params_;
+    params.scores = args.scores;
+    params.scores_stride = args.scores_stride;
+    params.indices = args.indices;
+    params.indices_stride = args.indices_stride;
+    params.values = args.values;
+    params.values_stride = args.values_stride;
+    params.lengths = args.lengths;
+    params.row_starts = args.row_starts;
+    if (!by_driver(params, stream)) by_runtime(params, stream);
+  }
+
+ private:
+  // False where nothing was launched: another device is current, or there is an error, which the
+  // runtime then meets again and names.
+  bool by_driver(KernelParams& params, cudaStream_t stream) const {
+    CUcontext current = nullptr;
+    if (function_ == nullptr || driver_.current_context(&current) != CUDA_SUCCESS ||
+        current != context_) {
+      return false;
+    }
+    CUlaunchConfig launch = launch_;
+    launch.hStream = stream;
+    void* arguments[] = {&params};
+    return driver_.launch(&launch, function_, arguments, nullptr) == CUDA_SUCCESS;
+  }
+
+  [[gnu::cold, gnu::noinline]] void by_runtime(KernelParams& params, cudaStream_t stream) const {
+    const DeviceGuard guard(device_);
+    cudaLaunchAttribute cluster{};
+    const cudaLaunchConfig_t launch = runtime_launch(config_, stream, cluster);
+    void* arguments[] = {&params};
+    check_cuda(cudaLaunchKernelExC(&launch, kernel_, arguments), "cudaLaunchKernelEx");
+  }
+
+  Driver driver_;
+  CUfunction function_ = nullptr;  // null: the runtime launches
+  CUcontext context_ = nullptr;    // where function_ is loaded
+  CUlaunchConfig launch_{};
+  KernelParams params_;
+  CUlaunchAttribute cluster_{};
+  LaunchConfig config_;
+  KernelSymbol kernel_;
+  int device_;
+};
+
+std::shared_ptr<const PreparedLaunch> prepare_cuda(const Problem& problem,
+                                                   const LaunchConfig& config, int device) {
+  return std::make_shared<const PreparedLaunch>(problem, config, device);
+}
+
+[[gnu::hot]] void topk_cuda(const TopKArgs& args, const PreparedLaunch& launch, void*,
+                            void* stream) {
+  launch(args, static_cast<cudaStream_t>(stream));
+}
+
+}  // namespace tl_topk
