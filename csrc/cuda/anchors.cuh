@@ -6,6 +6,7 @@
 
 #include "cuda/row.cuh"
 #include "key.h"
+#include "parts.h"
 #include "sampling.h"
 
 namespace tl_topk {
@@ -76,7 +77,8 @@ __device__ __forceinline__ Anchors find_anchors(const float (&x)[kElements], con
   }
   __syncthreads();
   const float low = anchor_of_key(scratch.low);
-  return {plan.has_floor ? low : -INFINITY, low, anchor_of_key(scratch.ceiling)};
+  return {plan.has_floor && kWith<Part::kFloor> ? low : -INFINITY, low,
+          anchor_of_key(scratch.ceiling)};
 }
 
 }  // namespace tl_topk

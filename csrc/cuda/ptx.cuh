@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "parts.h"
+
 namespace tl_topk::ptx {
 
 using ClusterAddress = uint32_t;
@@ -120,7 +122,8 @@ __device__ __forceinline__ void await_barrier(uint64_t* barrier) {
 // atomicAdd that lane 0 makes for its warp. Where the address is the same for all lanes the
 // assembler wraps an atomic in a vote of its own; adding the lane's number, 0 here, prevents that.
 __device__ __forceinline__ uint32_t lane0_add(uint32_t* counter, uint32_t x) {
-  const auto here = static_cast<uint32_t>(__cvta_generic_to_shared(counter)) + threadIdx.x % 32;
+  const auto here = static_cast<uint32_t>(__cvta_generic_to_shared(counter)) +
+                    (kWith<Part::kVotes> ? threadIdx.x % 32 : 0);
   uint32_t before;
   asm volatile("atom.relaxed.cta.shared::cta.add.u32 %0, [%1], %2;"
                : "=r"(before)

@@ -25,7 +25,7 @@ __device__ __forceinline__ void select_by_cut(const HeldEntries<kHeld>& held, co
   uint32_t inside = 0;  // a bit for each of this thread's entries in the cut's bin
   held.for_each([&](uint32_t u) {
     if (held.bin[u] == cut) inside |= 1u << u;
-    votes[u] = __ballot_sync(kAllLanes, held.bin[u] > cut);
+    votes[u] = vote(held.bin[u] > cut);
     total += __popc(votes[u]);
   });
   for (; inside != 0; inside &= inside - 1) {  // seldom any: read again rather than unrolled
@@ -33,10 +33,9 @@ __device__ __forceinline__ void select_by_cut(const HeldEntries<kHeld>& held, co
     team.send_residual(before.inside + atomicAdd(&state.residual_count, 1), e.rank());
   }
   __syncwarp();
-  uint32_t slot = 0;
-  if (threadIdx.x % kWarp == 0) slot = before.above + ptx::lane0_add(&state.winners, total);
-  slot = __shfl_sync(kAllLanes, slot, 0);
-  const uint32_t below = ptx::lanes_below();
+  uint32_t slot = take_places(
+      total, [&](uint32_t n) { return before.above + ptx::lane0_add(&state.winners, n); });
+  const uint32_t below = voters_below();
   const bool plain = out.plain();  // the common case
   held.for_each([&](uint32_t u) {
     const uint32_t at = slot + __popc(votes[u] & below);

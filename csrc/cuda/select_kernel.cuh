@@ -82,12 +82,11 @@ __device__ __forceinline__ void list_step(const float (&x)[kElements], const Row
   uint32_t mine = 0;
 #pragma unroll
   for (uint32_t i = 0; i < kElements; ++i) mine += x[i] > floor;
-  const uint32_t up_to_mine = warp_inclusive_sum(mine);
-  const uint32_t total = __shfl_sync(kAllLanes, up_to_mine, kWarp - 1);
+  const uint32_t up_to_mine = kWith<Part::kVotes> ? warp_inclusive_sum(mine) : mine;
+  const uint32_t total = kWith<Part::kVotes> ? __shfl_sync(kAllLanes, up_to_mine, kWarp - 1) : mine;
   if (total == 0) return;
-  uint32_t first = 0;
-  if (threadIdx.x % kWarp == 0) first = ptx::lane0_add(survivors, total);
-  first = __shfl_sync(kAllLanes, first, 0);
+  const uint32_t first =
+      take_places(total, [&](uint32_t n) { return ptx::lane0_add(survivors, n); });
   if (first + total > capacity) return;
   Entry* at = list + first + up_to_mine - mine;
 #pragma unroll
@@ -113,11 +112,11 @@ __device__ __forceinline__ void select_by_tables(const Held& held, const Listed&
   const Crossing cut = tally.cut;
   const float floor = __uint_as_float(bits_of_key(tally.highest_floor));
   // Above the highest floor no block has rejected anything.
-  const bool complete = tally.highest_floor == tally.lowest_floor || cut.bin > map(floor);
+  const bool complete = tally.highest_floor == tally.lowest_floor || cut.bin > map(mapped(floor));
   if (tally.overflow != 0 || cut.bin == kNoBin || !complete) {
     const auto ranks = rest();
     select_by_radix(ranks, guess_tie(ranks, out.row, floor, out.k, team, state), out, team, state);
-  } else if (cut.inside > kMaxResidual) {
+  } else if (cut.inside > kMaxResidual || !kWith<Part::kPairs>) {
     constexpr uint32_t kUnknownCount = 0xffffffffu;  // more than any list holds
     select_by_radix(listed(), {0, 64, out.k, kUnknownCount}, out, team, state);
   } else {
@@ -178,7 +177,7 @@ __device__ __forceinline__ void select_row(const KernelParams& params) {
   SamplePlan plan = params.full_plan;
   if (!full) plan = state.plan;
   const Anchors anchors = find_anchors<kPerVector>(x, plan, state.anchors);
-  const BinMap own_map = make_bin_map(anchors.low, anchors.ceiling, kTableBins);
+  const BinMap own_map = map_between(anchors.low, anchors.ceiling, kTableBins);
   team.await_open();
   team.send_map(own_map);
   mark(kPhaseFloor);
@@ -191,7 +190,7 @@ __device__ __forceinline__ void select_row(const KernelParams& params) {
     const BinMap map = team.await_map(own_map);
     uint32_t bin[kElements];
 #pragma unroll
-    for (uint32_t i = 0; i < kElements; ++i) bin[i] = ptx::keep(map(x[i]));
+    for (uint32_t i = 0; i < kElements; ++i) bin[i] = ptx::keep(map(mapped(x[i])));
 #pragma unroll
     for (uint32_t i = 0; i < kElements; ++i) state.own.count(bin[i], x[i] > anchors.floor);
     __syncthreads();

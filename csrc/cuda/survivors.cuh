@@ -7,6 +7,7 @@
 #include "cuda/ptx.cuh"
 #include "cuda/row.cuh"
 #include "key.h"
+#include "parts.h"
 
 namespace tl_topk {
 
@@ -17,6 +18,31 @@ struct __align__(8) Entry {
 
   __device__ uint64_t rank() const { return rank_key(order_key(__float_as_uint(score)), index); }
 };
+
+// What the map sees of a score: the score itself.
+__device__ __forceinline__ float mapped(float score) {
+  if constexpr (kWith<Part::kLinearMap>) return score;
+  return static_cast<float>(order_key(__float_as_uint(score)) >> 21);  // exponent and two bits
+}
+__device__ __forceinline__ BinMap map_between(float low, float ceiling, uint32_t bins) {
+  if constexpr (kWith<Part::kLinearMap>) return make_bin_map(low, ceiling, bins);
+  return {1.0f, -mapped(low), bins - 1};
+}
+
+// How lanes come to places in a list that they share: each knows how many the others want, and one
+// takes them for the whole warp. `add(n)` reserves n places and returns the first.
+template <typename Add>
+__device__ __forceinline__ uint32_t take_places(uint32_t total, Add&& add) {
+  uint32_t first = 0;
+  if (kWith<Part::kVotes> ? threadIdx.x % kWarp == 0 : total != 0) first = add(total);
+  return kWith<Part::kVotes> ? __shfl_sync(kAllLanes, first, 0) : first;
+}
+__device__ __forceinline__ uint32_t vote(bool keep) {
+  return kWith<Part::kVotes> ? __ballot_sync(kAllLanes, keep) : keep;
+}
+__device__ __forceinline__ uint32_t voters_below() {
+  return kWith<Part::kVotes> ? ptx::lanes_below() : 0;
+}
 
 // A block's list of survivors, spread over its registers; kHeld entries a thread.
 template <uint32_t kHeld_>
@@ -39,7 +65,7 @@ struct HeldEntries {
       // Past the list's end lies what was there before: read, but never looked at.
       const uint32_t i = u * kThreads + threadIdx.x;
       entry[u] = list[i];
-      bin[u] = i < count ? static_cast<int32_t>(map(entry[u].score)) : -1;
+      bin[u] = i < count ? static_cast<int32_t>(map(mapped(entry[u].score))) : -1;
     });
   }
 

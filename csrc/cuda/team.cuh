@@ -10,6 +10,7 @@
 
 #include "cuda/ptx.cuh"
 #include "cuda/shared_state.cuh"
+#include "parts.h"
 
 namespace tl_topk {
 
@@ -108,6 +109,7 @@ class Team<Scope::kCluster> {
 
   // One warp sends it to one block.
   __device__ void send_table() const {
+    if constexpr (!kWith<Part::kPush>) return exchange_tables();
     const uint32_t to = threadIdx.x / kWarp;
     if (to >= 1u << size_log2_) return;
     const uint32_t lane = threadIdx.x % kWarp;
@@ -120,7 +122,9 @@ class Team<Scope::kCluster> {
                        state_.own.overflow, state_.own.floor_key, barrier);
     }
   }
-  __device__ void await_tables() const { ptx::await_barrier(&state_.tallied); }
+  __device__ void await_tables() const {
+    if constexpr (kWith<Part::kPush>) ptx::await_barrier(&state_.tallied);
+  }
 
   // At the leader, by one thread.
   __device__ void expect_residual(uint32_t count) const {
@@ -179,6 +183,30 @@ class Team<Scope::kCluster> {
   }
 
  private:
+  // Instead of a push: each warp loads one block's table, between barriers of all. What a block
+  // offers lies where it counted.
+  __device__ void exchange_tables() const {
+    const uint32_t lane = threadIdx.x % kWarp;
+    auto* const offered = reinterpret_cast<uint4*>(state_.own.bins);
+    uint4 sums{};
+    if (threadIdx.x < kWarp) sums = sum_from_top(state_.own);
+    __syncthreads();
+    if (threadIdx.x < kWarp) offered[lane] = sums;
+    meet();
+    const uint32_t from = threadIdx.x / kWarp;
+    if (from < 1u << size_log2_) {
+      CountTable& table = state_.tables[from];
+      for (uint32_t i = lane; i < kTableWords; i += kWarp) {
+        table.words[i] = ptx::remote_load(ptx::cluster_address(&state_.own.bins[i], from));
+      }
+      if (lane == 0) {
+        table.overflow = ptx::remote_load(ptx::cluster_address(&state_.own.overflow, from));
+        table.floor_key = ptx::remote_load(ptx::cluster_address(&state_.own.floor_key, from));
+      }
+    }
+    meet();
+  }
+
   static constexpr uint32_t kTableMessageBytes =
       sizeof(CountTable::words) + sizeof(CountTable::overflow) + sizeof(CountTable::floor_key);
 
