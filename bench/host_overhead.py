@@ -328,7 +328,8 @@ def main() -> None:
         parser.error("torch sees no GPU: pass --device cpu")
     document = Document(
         suite=HOST_SUITE,
-        command=" ".join(["python -m bench.host_overhead", *sys.argv[1:]]),
+        command="python -m bench.host_overhead"
+        + (" --device cpu" if options.device == "cpu" else ""),
         commit=commit(),
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         machine=machine(options.device),

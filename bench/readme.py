@@ -39,6 +39,12 @@ _FOLDED = ("grid",)  # tables too long to stand open
 _NOTES = {
     "seed": "Columns named *published* were measured by others, on a GB300 or B300.",
     "hostile": "Ours alone. Bold: above what is allowed.",
+    "ablation": (
+        "Clusters: one block a row instead. Floor: all elements are counted, or go by exact digits."
+        " Linear map: bins by a float's leading bits. Push: blocks load one another's counts"
+        " between barriers. Votes: an atomic a lane. Pair ranking: the cut's bin goes by exact"
+        " digits."
+    ),
     PHASES_SUITE: "Of the block that takes longest; the rest is launch and drain.",
 }
 
