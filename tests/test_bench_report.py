@@ -251,11 +251,11 @@ def test_wrong_answers_are_in_no_figure(tmp_path: Path) -> None:
 
 
 def test_readme_section_is_replaced_and_only_that() -> None:
-    text = f"before\n{readme.BEGIN}\nold\n{readme.END}\nafter\n"
+    text = f"before\n{readme.BEGIN}\nwhat was there\n{readme.END}\nafter\n"
     made = readme.readme_with(text)
     assert made.startswith(f"before\n{readme.BEGIN}\n")
     assert made.endswith(f"{readme.END}\nafter\n")
-    assert "old" not in made
+    assert "what was there" not in made
     assert readme.readme_with(made) == made
     with pytest.raises(ValueError, match="lacks the markers"):
         readme.readme_with("nothing")
