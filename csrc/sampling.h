@@ -4,8 +4,8 @@
 // elements drawn from a row of which a share p is wanted holds a wanted one with probability
 // P = 1 - (1 - p)^g, so the number of such groups among m is binomial. The floor is the group
 // maximum whose rank lies `kDeviations` standard deviations beyond the expectation: almost surely
-// below the k-th element. Group maxima tell most about the threshold when g * p is near 1; of the
-// sizes that can be had, the one is taken whose floor admits the least.
+// below the k-th element. Of the sizes that can be had, the one is taken whose floor admits about
+// the least: g * p a little above a half.
 //
 // A wrong guess costs time, never exactness: the kernel counts what passes the floor.
 #pragma once
@@ -80,44 +80,36 @@ TL_TOPK_HD SamplePlan plan_sample(uint32_t length, uint32_t k, uint32_t per_vect
   while (2 * warps * kGroupsOfWarp <= filled) warps *= 2;
   const uint32_t groups = filled >= kGroupsOfWarp ? kGroups : filled > 0 ? kLanesOfWarp : 1;
 
-  const float share = static_cast<float>(k) / static_cast<float>(length);
-  const auto m = static_cast<float>(groups);
   SamplePlan plan{1, 1, 1, 1, 1, 1, 1, false};
   plan.warps = plan.thin = static_cast<uint8_t>(warps);
   plan.groups = plan.low_rank = static_cast<uint8_t>(groups);
-  SamplePlan best = plan;
-  float least = 1.0f;
-  while (true) {
-    const auto size = static_cast<float>(plan.group_size());
-    const float odds = 1.0f - quick_power(1.0f - share, size);
-    const float expected = m * odds;
-    const float margin = kDeviations * quick_sqrt(expected * (1.0f - odds)) + 1.0f;
-    const float low = ceilf(expected + margin);
-    if (low > m) break;  // as for any larger size
-    // What lies above that group maximum; the lowest of all stands for half a rank beyond it.
-    const float beyond = low < m ? 1.0f - low / m : 0.5f / m;
-    const float admitted = 1.0f - quick_power(beyond, 1.0f / size);
-    // Past the best size they only get worse; of sizes about as good the larger has the better
-    // ceiling.
-    constexpr float kAboutAsGood = 1.03f;
-    if (admitted > kAboutAsGood * least) break;
-    least = admitted < least ? admitted : least;
-    const float ceiling = floorf(expected - margin);
-    best = plan;
-    best.low_rank = static_cast<uint8_t>(low);
-    best.has_floor = true;
-    best.ceiling_rank = static_cast<uint8_t>(ceiling >= 1.0f ? ceiling : 1.0f);
+  constexpr float kMostWanted = 0.71f;  // elements of a group: about half, as sizes double
+  const float share = static_cast<float>(k) / static_cast<float>(length);
+  SamplePlan larger = plan;
+  while (static_cast<float>(larger.group_size()) * share <= kMostWanted) {
+    plan = larger;
     if (plan.loads < loads_max) {
-      plan.loads = static_cast<uint8_t>(2u * plan.loads < loads_max ? 2u * plan.loads : loads_max);
+      larger.loads =
+          static_cast<uint8_t>(2u * plan.loads < loads_max ? 2u * plan.loads : loads_max);
     } else if (plan.thin > 1) {
-      plan.thin = static_cast<uint8_t>(plan.thin / 2u);
+      larger.thin = static_cast<uint8_t>(plan.thin / 2u);
     } else if (2u * plan.per_load <= per_vector) {
-      plan.per_load = static_cast<uint8_t>(2u * plan.per_load);
+      larger.per_load = static_cast<uint8_t>(2u * plan.per_load);
     } else {
       break;
     }
   }
-  return best;
+
+  const auto m = static_cast<float>(groups);
+  const float odds = 1.0f - quick_power(1.0f - share, static_cast<float>(plan.group_size()));
+  const float expected = m * odds;
+  const float margin = kDeviations * quick_sqrt(expected * (1.0f - odds)) + 1.0f;
+  const float low = ceilf(expected + margin);
+  const float ceiling = floorf(expected - margin);
+  plan.has_floor = low <= m;
+  if (plan.has_floor) plan.low_rank = static_cast<uint8_t>(low);
+  if (plan.has_floor && ceiling > 1.0f) plan.ceiling_rank = static_cast<uint8_t>(ceiling);
+  return plan;
 }
 
 // The share of a row that lies above the floor: what the plan expects, or with a floor that many
