@@ -31,6 +31,31 @@ struct IntVector {
   bool is_int64 = false;
 };
 
+// What else is written of each index, or instead of it. Row r belongs to request r / next_n, or to
+// the one that `row_to_request` or `query_starts` names. Every output is (rows, k); see mapping.h.
+struct Mapping {
+  int32_t* slots = nullptr;  // in a paged cache, or null
+  int64_t slots_stride = 0;
+  int32_t* ragged = nullptr;  // index + the row's offset, or null
+  int64_t ragged_stride = 0;
+  const int32_t* page_table = nullptr;  // (requests, pages)
+  int64_t page_table_stride = 0;
+  IntVector page_starts;     // (rows,): the column that a row's first page stands in
+  IntVector offsets;         // (rows,)
+  IntVector row_to_request;  // (rows,)
+  IntVector query_starts;    // (requests + 1,), ascending: the first row of each request
+  int32_t requests = 0;
+  int32_t pages = 0;  // columns of the table; positions beyond have no slot
+  int32_t next_n = 1;
+  // How the call's lengths become those of rows. They are of requests with `length_rows` rows each,
+  // the last of which sees all tokens and every other one token less than the next; an element of
+  // the scores stands for `compress_ratio` tokens.
+  int32_t length_rows = 1;
+  int32_t compress_ratio = 1;
+  uint8_t page_log2 = 0;          // elements of a page
+  bool lengths_are_ends = false;  // instead: where rows end, counted as row starts are
+};
+
 // One call. Strides count elements; every pointer lives on the backend's device.
 struct TopKArgs {
   Problem problem;
@@ -38,10 +63,11 @@ struct TopKArgs {
   int64_t scores_stride = 0;
   IntVector lengths;
   IntVector row_starts;
-  int32_t* indices = nullptr;  // (rows, k)
+  int32_t* indices = nullptr;  // (rows, k); null where only mapped ones are wanted
   int64_t indices_stride = 0;
   void* values = nullptr;  // (rows, k) in the scores' dtype, or null
   int64_t values_stride = 0;
+  const Mapping* mapping = nullptr;  // null: nothing is mapped
 };
 
 inline int element_size(Dtype dtype) { return dtype == Dtype::kFloat32 ? 4 : 2; }

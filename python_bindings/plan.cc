@@ -104,8 +104,9 @@ TopKPlanObj::TopKPlanObj(int64_t rows, int64_t width, int64_t k, ffi::String dty
     reason = launch_.reason;
     config = LaunchConfigRef(launch_);
     if (rows > 0 && k > 0) {
-      prepared_ = with_ffi_errors(
-          [&] { return prepare_cuda(problem_, launch_, static_cast<int>(device_id)); });
+      prepared_ = with_ffi_errors([&] {
+        return prepare_cuda(problem_, launch_, static_cast<int>(device_id), /*mapped=*/false);
+      });
     }
   }
   workspace_bytes = launch_.workspace_bytes;
@@ -120,6 +121,23 @@ void TopKPlanObj::run(DLTensor* scores, DLTensor* indices, OptionalTensor values
 void TopKPlanObj::run_given(const CallTensors& given) {
   Call call;
   check(given, &call);
+  if (workspace_bytes == 0 || call.workspace != nullptr) return launch(&call);
+  run_with_own_workspace(&call);
+}
+
+void TopKPlanObj::run_mapped(DLTensor* scores, OptionalTensor indices, OptionalTensor slots,
+                             OptionalTensor ragged, OptionalTensor lengths,
+                             OptionalTensor row_starts, OptionalTensor row_ends,
+                             OptionalTensor page_table, OptionalTensor page_starts,
+                             OptionalTensor row_to_request, OptionalTensor query_starts,
+                             OptionalTensor offsets, int64_t page_size, int64_t next_n,
+                             int64_t compress_ratio, OptionalTensor workspace) {
+  const MappingArgs given{indices,    slots,       ragged,         lengths,      row_ends,
+                          page_table, page_starts, row_to_request, query_starts, offsets,
+                          page_size,  next_n,      compress_ratio};
+  Mapping mapping;
+  Call call;
+  check_mapped(scores, given, row_starts, workspace, &mapping, &call);
   if (workspace_bytes == 0 || call.workspace != nullptr) return launch(&call);
   run_with_own_workspace(&call);
 }
@@ -205,12 +223,55 @@ void TopKPlanObj::check_workspace(const CallTensors& given, const TensorArg& in,
   call->workspace = own.data();
 }
 
+void TopKPlanObj::check_mapped(const DLTensor* scores, const MappingArgs& given,
+                               OptionalTensor row_starts, OptionalTensor workspace,
+                               Mapping* mapping, Call* call) const {
+  if (problem_.values) {
+    TVM_FFI_THROW(ValueError) << "values: expected a plan made without them, got one with";
+  }
+  const bool vector = scores->ndim == 1 && rows == 1;
+  const TensorArg in("scores", scores, vector ? vectors_.scores : matrices_.scores);
+  const MappedOutputs out(given, in, device_, vector ? 1 : 2, rows, k);
+  TopKArgs& args = call->args;
+  args.scores = in.data();
+  args.scores_stride = in.row_stride();
+  if (out.indices()) {
+    args.indices = static_cast<int32_t*>(out.indices()->data());
+    args.indices_stride = out.indices()->row_stride();
+  }
+  *mapping = checked_mapping(given, out, device_, rows);
+  args.mapping = mapping;
+  args.lengths = checked_lengths(given, out, device_, rows, mapping);
+  if (row_starts.has_value()) {
+    const TensorArg starts = TensorArg::integers("row_starts", *row_starts, device_, rows);
+    out.keep_apart_from(starts);
+    args.row_starts = {starts.data(), starts.is_int64()};
+  }
+  if (workspace.has_value()) {
+    const TensorArg own =
+        TensorArg::bytes("workspace", *workspace, device_, workspace_bytes, kWorkspaceAlignment);
+    own.apart_from(in);
+    out.keep_apart_from(own);
+    call->workspace = own.data();
+  }
+}
+
+void TopKPlanObj::launch_mapped(Call* call) const {
+  std::call_once(mapped_once_, [&] {
+    mapped_prepared_ =
+        prepare_cuda(problem_, launch_, static_cast<int>(device_id), /*mapped=*/true);
+  });
+  topk_cuda_mapped(call->args, *mapped_prepared_, call->workspace,
+                   TVMFFIEnvGetStream(kDLCUDA, device_.device_id));
+}
+
 void TopKPlanObj::launch(Call* call) const {
   with_ffi_errors([&] {
     if (device_.device_type == kDLCPU) {
       call->args.problem = problem_;
       topk_cpu(call->args, static_cast<int>(threads));
     } else if (prepared_ != nullptr) {
+      if (call->args.mapping != nullptr) return launch_mapped(call);
       topk_cuda(call->args, *prepared_, call->workspace,
                 TVMFFIEnvGetStream(kDLCUDA, device_.device_id));
     }
@@ -261,6 +322,7 @@ void TopKPlanObj::reflect() {
       .def_ro("reason", &Self::reason, refl::init(false), "one sentence")
       .def_ro("workspace_bytes", &Self::workspace_bytes, refl::init(false))
       .def("run", &Self::run)
+      .def("run_mapped", &Self::run_mapped)
       .def("explain", &Self::explain);
   // The hook that ReprPrint looks up; the constant for its name moves between versions of TVM FFI.
   refl::TypeAttrDef<Self>().def(

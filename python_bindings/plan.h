@@ -8,17 +8,17 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 
 #include "checks.h"
 #include "config.h"
 #include "cuda/launch.h"
 #include "cuda/memory.h"
 #include "launch_config.h"
+#include "mapping.h"
 #include "problem.h"
 
 namespace tl_topk {
-
-using OptionalTensor = tvm::ffi::Optional<DLTensor*>;
 
 // The arguments of one call, in the order of TopKPlanObj::run; null where not given.
 struct CallTensors {
@@ -58,6 +58,15 @@ class TopKPlanObj : public tvm::ffi::Object {
   // from any thread.
   [[gnu::hot]] void run_stateless(const CallTensors& given) const;
 
+  // run() for what engines want: any of the indices, cache slots and ragged indices of one
+  // selection, in one launch; mapping.h says what belongs together. Of a plan without values.
+  void run_mapped(DLTensor* scores, OptionalTensor indices, OptionalTensor slots,
+                  OptionalTensor ragged, OptionalTensor lengths, OptionalTensor row_starts,
+                  OptionalTensor row_ends, OptionalTensor page_table, OptionalTensor page_starts,
+                  OptionalTensor row_to_request, OptionalTensor query_starts,
+                  OptionalTensor offsets, int64_t page_size, int64_t next_n, int64_t compress_ratio,
+                  OptionalTensor workspace);
+
   // Was the plan made for scores of this shape and dtype, on this device?
   bool is_for(const DLTensor& scores) const;
 
@@ -83,7 +92,10 @@ class TopKPlanObj : public tvm::ffi::Object {
                                          const TensorArg& out, const TensorArg& out_values,
                                          Call* call) const;
   [[gnu::cold]] void run_with_own_workspace(Call* call);
+  void check_mapped(const DLTensor* scores, const MappingArgs& given, OptionalTensor row_starts,
+                    OptionalTensor workspace, Mapping* mapping, Call* call) const;
   void launch(Call* call) const;
+  void launch_mapped(Call* call) const;
 
   // What every call reads lies together: the launch before has emptied the cache.
   Problem problem_;
@@ -92,6 +104,8 @@ class TopKPlanObj : public tvm::ffi::Object {
   std::shared_ptr<const PreparedLaunch> prepared_;  // null where there is nothing to launch
   Forms vectors_;                                   // 1-D, where there is one row
   LaunchConfig launch_;
+  mutable std::once_flag mapped_once_;  // most plans never run mapped
+  mutable std::shared_ptr<const PreparedLaunch> mapped_prepared_;
   DeviceMemory own_workspace_;
   std::atomic_flag own_workspace_in_use_ = ATOMIC_FLAG_INIT;
 };

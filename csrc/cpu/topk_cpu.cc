@@ -18,6 +18,7 @@
 #include "cpu/scratch.h"
 #include "cpu/select.h"
 #include "cpu/thread_pool.h"
+#include "mapping.h"
 #include "row_span.h"
 
 namespace tl_topk {
@@ -49,25 +50,28 @@ template <class Element>
 class Slots {
  public:
   Slots(const TopKArgs& args, int64_t r)
-      : indices_(args.indices + r * args.indices_stride),
+      : indices_(args.indices == nullptr ? nullptr : args.indices + r * args.indices_stride),
         values_(args.values == nullptr
                     ? nullptr
-                    : static_cast<char*>(args.values) + r * args.values_stride * kSize) {}
+                    : static_cast<char*>(args.values) + r * args.values_stride * kSize),
+        mapping_(args.mapping != nullptr ? map_row(*args.mapping, r) : RowMapping{}) {}
 
   void put(int64_t slot, const Row<Element>& row, uint32_t index) const {
-    indices_[slot] = static_cast<int32_t>(index);
+    put_index(slot, index);
     if (values_ != nullptr) std::memcpy(values_ + slot * kSize, row.at(index), kSize);
   }
 
   void put_whole(const Row<Element>& row) const {
-    for (int64_t i = 0; i < row.length; ++i) indices_[i] = static_cast<int32_t>(i);
+    for (int64_t i = 0; i < row.length; ++i) put_index(i, static_cast<uint32_t>(i));
     if (values_ != nullptr) {
       std::memcpy(values_, row.data, static_cast<size_t>(row.length * kSize));
     }
   }
 
   void pad(int64_t begin, int64_t end, bool largest) const {
-    std::fill(indices_ + begin, indices_ + end, -1);
+    for (int32_t* each : {indices_, mapping_.slots, mapping_.ragged}) {
+      if (each != nullptr) std::fill(each + begin, each + end, -1);
+    }
     if (values_ == nullptr) return;
     const auto bits = padding_bits<Element>(largest);
     for (int64_t i = begin; i < end; ++i) std::memcpy(values_ + i * kSize, &bits, kSize);
@@ -76,8 +80,15 @@ class Slots {
  private:
   static constexpr int64_t kSize = sizeof(typename Element::Bits);
 
+  void put_index(int64_t slot, uint32_t index) const {
+    if (indices_ != nullptr) indices_[slot] = static_cast<int32_t>(index);
+    if (mapping_.slots != nullptr) mapping_.slots[slot] = mapping_.slot(index);
+    if (mapping_.ragged != nullptr) mapping_.ragged[slot] = mapping_.place(index);
+  }
+
   int32_t* indices_;
   char* values_;
+  RowMapping mapping_;  // without outputs where nothing is mapped
 };
 
 // Fills the lists with all elements that may be among the k best, k <= length; returns how many
@@ -142,7 +153,10 @@ void select_row(const Row<Element>& row, int64_t k, Order order, int64_t parts,
 
 template <class Element>
 Row<Element> row_of(const TopKArgs& args, int64_t r) {
-  const RowSpan span = row_span(args.problem.width, args.lengths, args.row_starts, r);
+  const RowSpan span =
+      args.mapping == nullptr
+          ? row_span(args.problem.width, args.lengths, args.row_starts, r)
+          : mapped_row_span(args.problem.width, args.lengths, args.row_starts, *args.mapping, r);
   const int64_t size = element_size(args.problem.dtype);
   const char* scores = static_cast<const char*>(args.scores);
   return {scores + (r * args.scores_stride + span.begin) * size, span.length, args.problem.largest};

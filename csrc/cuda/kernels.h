@@ -9,9 +9,15 @@ namespace tl_topk {
 // A kernel's address on the host, by which the runtime knows it.
 using KernelSymbol = const void*;
 
-// The kernel of a configuration. One translation unit a dtype (select_*.cu), so that they compile
-// in parallel.
+// The kernel of a configuration, and that of launches with a mapping. One translation unit a dtype
+// for each (select_*.cu, mapped_*.cu), so that they compile in parallel.
 template <Dtype D>
 KernelSymbol find_kernel(const LaunchConfig& config);
+
+template <Dtype D>
+KernelSymbol find_mapped_kernel(const LaunchConfig& config);
+extern template KernelSymbol find_mapped_kernel<Dtype::kFloat32>(const LaunchConfig&);
+extern template KernelSymbol find_mapped_kernel<Dtype::kFloat16>(const LaunchConfig&);
+extern template KernelSymbol find_mapped_kernel<Dtype::kBFloat16>(const LaunchConfig&);
 
 }  // namespace tl_topk

@@ -76,20 +76,26 @@ __device__ void sort_in_place(const Row<D>& row, int32_t* indices, uint32_t coun
   }
 }
 
-template <Dtype D, Scope S>
-__device__ __forceinline__ void select_large_k(const KernelParams& params) {
+template <Dtype D, Scope S, bool kMapped>
+__device__ __forceinline__ void select_large_k(const Params<kMapped>& params) {
   extern __shared__ __align__(16) unsigned char shared_memory[];
   SharedState& state = *reinterpret_cast<SharedState*>(shared_memory);
   const Team<S> team(state, nullptr, params);
   ptx::wait_for_previous_kernel();
   const Row<D> row = find_row<D>(params, team.row());
-  const Output<D> out = make_output(params, team.row(), row);
+  const auto out = make_output<kMapped>(params, team.row(), row, state.mapping);
+  const RowMapping map = mapping_of(params, team.row());
+  if (kMapped && threadIdx.x == 0) state.mapping = map;
+  // The winners' indices, until the end; in a mapped launch perhaps in another output's memory.
+  int32_t* const indices = !kMapped || out.indices != nullptr ? out.indices
+                           : map.slots != nullptr             ? map.slots
+                                                              : map.ragged;
   const uint32_t count = min(row.length, out.k);
   const uint32_t threads = kThreads << team.size_log2();
   const uint32_t thread = team.rank() * kThreads + threadIdx.x;
 
   if (row.length <= out.k) {
-    for (uint32_t i = thread; i < count; i += threads) out.indices[i] = static_cast<int32_t>(i);
+    for (uint32_t i = thread; i < count; i += threads) indices[i] = static_cast<int32_t>(i);
   } else {
     const RowRanks<D> ranks(row, team.rank(), team.size_log2());
     const Threshold t = narrow({0, 64, out.k, row.length}, row.length, out.k, out.k, state.radix,
@@ -101,21 +107,21 @@ __device__ __forceinline__ void select_large_k(const KernelParams& params) {
                     [&](uint32_t, bool, uint32_t place) { mine = place; });
     const uint32_t offset = team.sum_before(mine);
     for_each_winner(row, t, stretch, warp_counts, [&](uint32_t i, bool wins, uint32_t place) {
-      if (wins) out.indices[offset + place] = static_cast<int32_t>(i);
+      if (wins) indices[offset + place] = static_cast<int32_t>(i);
     });
   }
   team.meet();
-  if (out.order == Order::kValue) sort_in_place(row, out.indices, count, team);
-  if (out.values != nullptr) {
-    for (uint32_t i = thread; i < count; i += threads) out.values[i] = row.first[out.indices[i]];
+  if (out.order == Order::kValue) sort_in_place(row, indices, count, team);
+  if (kMapped || out.values != nullptr) {
+    for (uint32_t i = thread; i < count; i += threads) out.write(i, indices[i]);
   }
-  for (uint32_t i = count + thread; i < out.k; i += threads) out.pad(i, params.largest);
+  for (uint32_t i = count + thread; i < out.k; i += threads) out.pad(i, params.largest, map);
 }
 
-template <Dtype D, Scope S>
+template <Dtype D, Scope S, bool kMapped>
 __global__ void __launch_bounds__(kThreads, 1)
-    large_k_kernel(const __grid_constant__ KernelParams params) {
-  if constexpr (S == Scope::kBlock || ptx::kHasClusters) select_large_k<D, S>(params);
+    large_k_kernel(const __grid_constant__ Params<kMapped> params) {
+  if constexpr (S == Scope::kBlock || ptx::kHasClusters) select_large_k<D, S, kMapped>(params);
 }
 
 }  // namespace tl_topk

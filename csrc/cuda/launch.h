@@ -25,14 +25,18 @@ std::string device_name(int device);
 
 // One problem's kernel, loaded and configured on one device: all of a launch that does not depend
 // on where the data lies. Immutable, so any number of threads may use it. Needs no synchronisation
-// and may be made while a stream captures a graph.
+// and may be made while a stream captures a graph. `mapped`: for calls with a mapping, which have
+// kernels of their own.
 class PreparedLaunch;
 std::shared_ptr<const PreparedLaunch> prepare_cuda(const Problem& problem,
-                                                   const LaunchConfig& config, int device);
+                                                   const LaunchConfig& config, int device,
+                                                   bool mapped);
 
 // Enqueues one call on `stream`, a stream of the prepared device whichever is current; neither
 // synchronises nor allocates. `workspace` holds config.workspace_bytes zeroed bytes (null when that
-// is 0). The problem in `args` is not looked at again.
+// is 0). The problem in `args` is not looked at again. The second is for calls with a mapping.
 void topk_cuda(const TopKArgs& args, const PreparedLaunch& launch, void* workspace, void* stream);
+void topk_cuda_mapped(const TopKArgs& args, const PreparedLaunch& launch, void* workspace,
+                      void* stream);
 
 }  // namespace tl_topk

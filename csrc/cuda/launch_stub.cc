@@ -19,9 +19,10 @@ const char* built_architectures() { return ""; }
 int cuda_device_count() { return 0; }
 const DeviceFacts& query_device(int) { no_cuda(); }
 std::string device_name(int) { no_cuda(); }
-std::shared_ptr<const PreparedLaunch> prepare_cuda(const Problem&, const LaunchConfig&, int) {
+std::shared_ptr<const PreparedLaunch> prepare_cuda(const Problem&, const LaunchConfig&, int, bool) {
   no_cuda();
 }
 void topk_cuda(const TopKArgs&, const PreparedLaunch&, void*, void*) { no_cuda(); }
+void topk_cuda_mapped(const TopKArgs&, const PreparedLaunch&, void*, void*) { no_cuda(); }
 
 }  // namespace tl_topk

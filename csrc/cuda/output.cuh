@@ -9,38 +9,65 @@
 #include "cuda/survivors.cuh"
 #include "cuda/team.cuh"
 #include "key.h"
+#include "mapping.h"
 
 namespace tl_topk {
 
+// Where a row's indices go besides; of a launch that maps nothing, nowhere.
+__device__ __forceinline__ RowMapping mapping_of(const KernelParams&, uint32_t) { return {}; }
+__device__ __forceinline__ RowMapping mapping_of(const MappedParams& params, uint32_t r) {
+  return map_row(params.mapping, r);
+}
+
 // One row of the result. Values are copied bit for bit, -0 and NaN payloads included: from the
 // entry where it has them, else read again from the row (they lie in L2).
-template <Dtype D>
+//
+// kMapped: there may be other outputs instead of or besides these. Apart, for the code alone would
+// slow down what maps nothing.
+template <Dtype D, bool kMapped>
 struct Output {
   using Raw = typename Element<D>::Raw;
 
   Row<D> row;
-  int32_t* indices;
-  Raw* values;  // null: not wanted
+  int32_t* indices;  // null, where something is mapped: not wanted
+  Raw* values;       // null: not wanted
   uint32_t k;
   Order order;
-  uint32_t sort_entries;  // room in the sort buffer; 0 when order is kAny
+  uint32_t sort_entries;      // room in the sort buffer; 0 when order is kAny
+  const RowMapping* mapping;  // if kMapped
 
-  __device__ void write(uint32_t slot, uint32_t index) const {
-    indices[slot] = static_cast<int32_t>(index);
+  __device__ __forceinline__ void write(uint32_t slot, uint32_t index) const {
+    if constexpr (kMapped) {
+      write(slot, index, *mapping, mapping->slots != nullptr ? mapping->slot(index) : 0);
+    } else {
+      indices[slot] = static_cast<int32_t>(index);
+      if (values != nullptr) values[slot] = row.first[index];
+    }
+  }
+  // The same once the index's slot in the cache is known.
+  __device__ __forceinline__ void write(uint32_t slot, uint32_t index, const RowMapping& map,
+                                        int32_t in_cache) const {
+    if (map.slots != nullptr) map.slots[slot] = in_cache;
+    if (map.ragged != nullptr) map.ragged[slot] = map.place(index);
+    if (indices != nullptr) indices[slot] = static_cast<int32_t>(index);
     if (values != nullptr) values[slot] = row.first[index];
   }
-  __device__ void pad(uint32_t slot, bool largest) const {
+  __device__ __forceinline__ void pad(uint32_t slot, bool largest, const RowMapping& map) const {
     constexpr Raw kInf = D == Dtype::kFloat32   ? static_cast<Raw>(0x7f800000u)
                          : D == Dtype::kFloat16 ? static_cast<Raw>(0x7c00u)
                                                 : static_cast<Raw>(0x7f80u);
     constexpr Raw kMinus = static_cast<Raw>(Raw{1} << (8 * sizeof(Raw) - 1));
-    indices[slot] = -1;
+    if constexpr (kMapped) {
+      if (map.slots != nullptr) map.slots[slot] = -1;
+      if (map.ragged != nullptr) map.ragged[slot] = -1;
+    }
+    if (!kMapped || indices != nullptr) indices[slot] = -1;
     if (values != nullptr) values[slot] = largest ? static_cast<Raw>(kInf | kMinus) : kInf;
   }
 
   __device__ bool free_order() const { return order == Order::kAny; }
   // Nothing but indices is wanted, in any order.
-  __device__ bool plain() const { return free_order() && values == nullptr; }
+  __device__ bool plain() const { return !kMapped && free_order() && values == nullptr; }
 
   // Bytes of the keys that all winners together send to the sort.
   __device__ uint32_t sorted_bytes() const {
@@ -52,7 +79,9 @@ struct Output {
   // One winner; slots 0 .. k-1 are each put once, in any order, by any block.
   template <Scope S>
   __device__ __forceinline__ void put(const Team<S>& team, uint32_t slot, const Entry& e) const {
-    if (order == Order::kAny) {
+    if (kMapped && order == Order::kAny) {
+      write(slot, e.index);
+    } else if (order == Order::kAny) {
       indices[slot] = static_cast<int32_t>(e.index);
       if (values != nullptr) values[slot] = row.raw(e.score);
     } else {
@@ -109,9 +138,9 @@ __device__ __forceinline__ BinMap map_of_values(const uint64_t* keys, uint32_t c
 // Writes the `count` winners in `sort_buffer` in order of index or value. `spare` has room for as
 // many keys of 8 bytes. Called by the whole leading block. `out` comes by value: taking its address
 // would put it into local memory everywhere.
-template <Dtype D>
-__device__ __noinline__ void write_ordered(const Output<D> out, uint32_t count, void* sort_buffer,
-                                           void* spare, OrderScratch& scratch) {
+template <Dtype D, bool kMapped>
+__device__ __noinline__ void write_ordered(const Output<D, kMapped> out, uint32_t count,
+                                           void* sort_buffer, void* spare, OrderScratch& scratch) {
   __syncthreads();
   if (out.order == Order::kIndex) {
     // Winners are spread over the row more often than not.
@@ -138,9 +167,10 @@ __device__ __noinline__ void write_ordered(const Output<D> out, uint32_t count, 
   }
 }
 
-template <Dtype D>
-__device__ __forceinline__ Output<D> make_output(const KernelParams& params, uint32_t r,
-                                                 const Row<D>& row) {
+template <bool kMapped, Dtype D>
+__device__ __forceinline__ Output<D, kMapped> make_output(const KernelParams& params, uint32_t r,
+                                                          const Row<D>& row,
+                                                          const RowMapping& mapping) {
   using Raw = typename Element<D>::Raw;
   Raw* const values = static_cast<Raw*>(params.values);
   return {row,
@@ -148,7 +178,8 @@ __device__ __forceinline__ Output<D> make_output(const KernelParams& params, uin
           values == nullptr ? nullptr : values + r * params.values_stride,
           params.k,
           params.order,
-          params.sort_entries};
+          params.sort_entries,
+          &mapping};
 }
 
 }  // namespace tl_topk

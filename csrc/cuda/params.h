@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "problem.h"
 #include "sampling.h"
@@ -26,5 +27,12 @@ struct KernelParams {
   bool largest;
   uint8_t blocks_log2;  // blocks that share a row
 };
+
+struct MappedParams : KernelParams {
+  Mapping mapping;
+};
+
+template <bool kMapped>
+using Params = std::conditional_t<kMapped, MappedParams, KernelParams>;
 
 }  // namespace tl_topk

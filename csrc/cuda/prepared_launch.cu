@@ -11,14 +11,19 @@
 namespace tl_topk {
 namespace {
 
-KernelSymbol kernel_of(const Problem& problem, const LaunchConfig& config) {
+template <Dtype D>
+KernelSymbol kernel_of(const LaunchConfig& config, bool mapped) {
+  return mapped ? find_mapped_kernel<D>(config) : find_kernel<D>(config);
+}
+
+KernelSymbol kernel_of(const Problem& problem, const LaunchConfig& config, bool mapped) {
   switch (problem.dtype) {
     case Dtype::kFloat16:
-      return find_kernel<Dtype::kFloat16>(config);
+      return kernel_of<Dtype::kFloat16>(config, mapped);
     case Dtype::kBFloat16:
-      return find_kernel<Dtype::kBFloat16>(config);
+      return kernel_of<Dtype::kBFloat16>(config, mapped);
     default:
-      return find_kernel<Dtype::kFloat32>(config);
+      return kernel_of<Dtype::kFloat32>(config, mapped);
   }
 }
 
@@ -41,10 +46,10 @@ KernelParams fixed_params(const Problem& problem, const LaunchConfig& config) {
 // with the driver's data.
 class PreparedLaunch {
  public:
-  PreparedLaunch(const Problem& problem, const LaunchConfig& config, int device)
+  PreparedLaunch(const Problem& problem, const LaunchConfig& config, int device, bool mapped)
       : params_(fixed_params(problem, config)),
         config_(config),
-        kernel_(kernel_of(problem, config)),
+        kernel_(kernel_of(problem, config, mapped)),
         device_(device) {
     const DeviceGuard guard(device);
     allow_large_launches(kernel_, device);
@@ -70,6 +75,17 @@ class PreparedLaunch {
 
   void operator()(const TopKArgs& args, cudaStream_t stream) const {
     KernelParams params = params_;
+    fill(params, args);
+    if (!by_driver(&params, stream)) by_runtime(&params, stream);
+  }
+  void mapped(const TopKArgs& args, cudaStream_t stream) const {
+    MappedParams params{params_, *args.mapping};
+    fill(params, args);
+    if (!by_driver(&params, stream)) by_runtime(&params, stream);
+  }
+
+ private:
+  static void fill(KernelParams& params, const TopKArgs& args) {
     params.scores = args.scores;
     params.scores_stride = args.scores_stride;
     params.indices = args.indices;
@@ -78,13 +94,10 @@ class PreparedLaunch {
     params.values_stride = args.values_stride;
     params.lengths = args.lengths;
     params.row_starts = args.row_starts;
-    if (!by_driver(params, stream)) by_runtime(params, stream);
   }
-
- private:
   // False where nothing was launched: another device is current, or there is an error, which the
   // runtime then meets again and names.
-  bool by_driver(KernelParams& params, cudaStream_t stream) const {
+  bool by_driver(void* params, cudaStream_t stream) const {
     CUcontext current = nullptr;
     if (function_ == nullptr || driver_.current_context(&current) != CUDA_SUCCESS ||
         current != context_) {
@@ -92,15 +105,15 @@ class PreparedLaunch {
     }
     CUlaunchConfig launch = launch_;
     launch.hStream = stream;
-    void* arguments[] = {&params};
+    void* arguments[] = {params};
     return driver_.launch(&launch, function_, arguments, nullptr) == CUDA_SUCCESS;
   }
 
-  [[gnu::cold, gnu::noinline]] void by_runtime(KernelParams& params, cudaStream_t stream) const {
+  [[gnu::cold, gnu::noinline]] void by_runtime(void* params, cudaStream_t stream) const {
     const DeviceGuard guard(device_);
     cudaLaunchAttribute cluster{};
     const cudaLaunchConfig_t launch = runtime_launch(config_, stream, cluster);
-    void* arguments[] = {&params};
+    void* arguments[] = {params};
     check_cuda(cudaLaunchKernelExC(&launch, kernel_, arguments), "cudaLaunchKernelEx");
   }
 
@@ -116,13 +129,18 @@ class PreparedLaunch {
 };
 
 std::shared_ptr<const PreparedLaunch> prepare_cuda(const Problem& problem,
-                                                   const LaunchConfig& config, int device) {
-  return std::make_shared<const PreparedLaunch>(problem, config, device);
+                                                   const LaunchConfig& config, int device,
+                                                   bool mapped) {
+  return std::make_shared<const PreparedLaunch>(problem, config, device, mapped);
 }
 
 [[gnu::hot]] void topk_cuda(const TopKArgs& args, const PreparedLaunch& launch, void*,
                             void* stream) {
   launch(args, static_cast<cudaStream_t>(stream));
+}
+
+void topk_cuda_mapped(const TopKArgs& args, const PreparedLaunch& launch, void*, void* stream) {
+  launch.mapped(args, static_cast<cudaStream_t>(stream));
 }
 
 }  // namespace tl_topk

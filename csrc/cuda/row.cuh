@@ -7,6 +7,7 @@
 #include "cuda/params.h"
 #include "cuda/ptx.cuh"
 #include "key.h"
+#include "mapping.h"
 #include "problem.h"
 #include "row_span.h"
 
@@ -80,13 +81,20 @@ struct Row {
   }
 };
 
-template <Dtype D>
-__device__ __forceinline__ Row<D> find_row(const KernelParams& params, uint32_t r) {
+__device__ __forceinline__ RowSpan span_of(const KernelParams& params, uint32_t r) {
+  return row_span(params.width, params.lengths, params.row_starts, r);
+}
+__device__ __forceinline__ RowSpan span_of(const MappedParams& params, uint32_t r) {
+  return mapped_row_span(params.width, params.lengths, params.row_starts, params.mapping, r);
+}
+
+template <Dtype D, typename Params>
+__device__ __forceinline__ Row<D> find_row(const Params& params, uint32_t r) {
   using Raw = typename Element<D>::Raw;
   const Raw* first = static_cast<const Raw*>(params.scores) + r * params.scores_stride;
   uint32_t length = params.width;
   if (params.lengths.data != nullptr || params.row_starts.data != nullptr) {
-    const RowSpan span = row_span(params.width, params.lengths, params.row_starts, r);
+    const RowSpan span = span_of(params, r);
     first += span.begin;
     length = static_cast<uint32_t>(span.length);
   }

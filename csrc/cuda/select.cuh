@@ -10,12 +10,47 @@
 
 namespace tl_topk {
 
+// The cache slots of a mapped launch's entries, in registers; nothing of another launch.
+template <uint32_t kHeld, bool kMapped>
+struct CacheSlots {
+  template <Dtype D>
+  __device__ __forceinline__ CacheSlots(const HeldEntries<kHeld>&, const Output<D, false>&) {}
+};
+template <uint32_t kHeld>
+struct CacheSlots<kHeld, true> {
+  RowMapping map;
+  int32_t slot[kHeld];
+
+  // Fetches those of all survivors: while the block waits anyway, rather than those of the winners
+  // alone when it does not.
+  template <Dtype D>
+  __device__ __forceinline__ CacheSlots(const HeldEntries<kHeld>& held, const Output<D, true>& out)
+      : map(*out.mapping) {
+    if (map.slots == nullptr) return;
+    held.for_each(
+        [&](uint32_t u) { slot[u] = held.bin[u] >= 0 ? map.slot(held.entry[u].index) : 0; });
+  }
+  template <Dtype D>
+  __device__ __forceinline__ void store_if(uint32_t u, uint32_t at, uint32_t index,
+                                           const Output<D, true>& out, bool enabled) const {
+    if (map.slots != nullptr) {
+      ptx::store_if(map.slots + at, static_cast<uint32_t>(slot[u]), enabled);
+    }
+    if (map.ragged != nullptr) {
+      ptx::store_if(map.ragged + at, static_cast<uint32_t>(map.place(index)), enabled);
+    }
+    if (out.indices != nullptr) ptx::store_if(out.indices + at, index, enabled);
+  }
+};
+
 // The cut's bin goes to the leader, everything above it to its slot; then the leader ranks the at
 // most kMaxResidual elements of the bin, and the best of them win too.
-template <Dtype D, Scope S, uint32_t kHeld>
-__device__ __forceinline__ void select_by_cut(const HeldEntries<kHeld>& held, const Crossing& c,
-                                              const Output<D>& out, const Team<S>& team,
-                                              SharedState& state) {
+// `in_cache` are the slots of a mapped launch.
+template <Dtype D, bool kMapped, Scope S, uint32_t kHeld>
+__device__ __forceinline__ void select_by_cut(const HeldEntries<kHeld>& held,
+                                              const CacheSlots<kHeld, kMapped>& in_cache,
+                                              const Crossing& c, const Output<D, kMapped>& out,
+                                              const Team<S>& team, SharedState& state) {
   const auto cut = static_cast<int32_t>(c.bin);
   if (team.leads() && threadIdx.x == 0) team.expect_residual(c.inside);
   const Places before = find_places(state.tables, team.rank(), c.bin);
@@ -39,9 +74,14 @@ __device__ __forceinline__ void select_by_cut(const HeldEntries<kHeld>& held, co
   const bool plain = out.plain();  // the common case
   held.for_each([&](uint32_t u) {
     const uint32_t at = slot + __popc(votes[u] & below);
+    bool stored = false;
+    if constexpr (kMapped) {
+      stored = out.free_order();
+      if (stored) in_cache.store_if(u, at, held.entry[u].index, out, held.bin[u] > cut);
+    }
     if (plain) {
       ptx::store_if(out.indices + at, held.entry[u].index, held.bin[u] > cut);
-    } else if (held.bin[u] > cut) {
+    } else if (!stored && held.bin[u] > cut) {
       out.put(team, at, held.entry[u]);
     }
     slot += __popc(votes[u]);
@@ -53,6 +93,10 @@ __device__ __forceinline__ void select_by_cut(const HeldEntries<kHeld>& held, co
   // One comparison a pair: each thread ranks one of the residual against all.
   if (threadIdx.x < c.inside) {
     const uint64_t mine = state.residual[threadIdx.x];
+    int32_t mine_in_cache = 0;  // fetched while the ranks are compared
+    if (kMapped && out.mapping->slots != nullptr) {
+      mine_in_cache = out.mapping->slot(index_of_rank(mine));
+    }
     uint32_t better = 0;
     for (uint32_t i = 0; i < c.inside; i += 4) {  // past the last: zeros, worse than any
       const auto* other = reinterpret_cast<const ulonglong2*>(&state.residual[i]);
@@ -60,15 +104,21 @@ __device__ __forceinline__ void select_by_cut(const HeldEntries<kHeld>& held, co
       const ulonglong2 b = other[1];
       better += (a.x > mine) + (a.y > mine) + (b.x > mine) + (b.y > mine);
     }
-    if (c.above + better < out.k) out.put_ranked(team, c.above + better, mine);
+    if (c.above + better >= out.k) return;
+    if (kMapped && out.free_order()) {
+      out.write(c.above + better, index_of_rank(mine), *out.mapping, mine_in_cache);
+    } else {
+      out.put_ranked(team, c.above + better, mine);
+    }
   }
 }
 
 // The k best of what `ranks` gives this block and its peers, from what `t` already tells of them.
 // `ranks(f)` calls f(rank, valid) in whole warps.
-template <Dtype D, Scope S, typename Ranks>
-__device__ __noinline__ void select_by_radix(const Ranks ranks, Threshold t, const Output<D> out,
-                                             const Team<S> team, SharedState& state) {
+template <Dtype D, bool kMapped, Scope S, typename Ranks>
+__device__ __noinline__ void select_by_radix(const Ranks ranks, Threshold t,
+                                             const Output<D, kMapped> out, const Team<S> team,
+                                             SharedState& state) {
   __syncthreads();  // the tables, where the digits are counted next, have been read
   t = narrow(t, out.row.length, out.k, out.k, state.radix, ranks,
              [&](uint32_t* bins, uint32_t n) { team.sum(bins, n); });

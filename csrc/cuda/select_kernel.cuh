@@ -22,25 +22,44 @@
 namespace tl_topk {
 
 // Rows no longer than k: everything is selected, and the team shares the writing.
-template <Dtype D, Scope S>
-__device__ __noinline__ void select_all(const Output<D> out, const Team<S> team, bool largest,
-                                        void* sort_buffer, void* spare, SharedState& state) {
+template <Dtype D, bool kMapped, Scope S>
+__device__ __noinline__ void select_all(const Output<D, kMapped> out, const RowMapping map,
+                                        const Team<S> team, bool largest, void* sort_buffer,
+                                        void* spare, SharedState& state) {
   const uint32_t n = out.row.length;
   if (out.order == Order::kValue) {
     if (!team.leads()) return;
     for (uint32_t i = threadIdx.x; i < n; i += kThreads) {
       static_cast<uint64_t*>(sort_buffer)[i] = ~rank_of(out.row, i);
     }
+    if (kMapped && threadIdx.x == 0) state.mapping = map;
     write_ordered(out, n, sort_buffer, spare, state.order);
-    for (uint32_t i = n + threadIdx.x; i < out.k; i += kThreads) out.pad(i, largest);
+    for (uint32_t i = n + threadIdx.x; i < out.k; i += kThreads) out.pad(i, largest, map);
     return;
   }
   const uint32_t step = kThreads << team.size_log2();
-  for (uint32_t i = team.rank() * kThreads + threadIdx.x; i < out.k; i += step) {
-    if (i < n) {
-      out.write(i, i);
-    } else {
-      out.pad(i, largest);
+  const uint32_t first = team.rank() * kThreads + threadIdx.x;
+  if constexpr (kMapped) {
+    constexpr uint32_t kBatch = 4;  // fetched together
+    for (uint32_t i = first; i < n; i += kBatch * step) {
+      int32_t in_cache[kBatch];
+#pragma unroll
+      for (uint32_t u = 0; u < kBatch; ++u) {
+        if (map.slots != nullptr) in_cache[u] = map.slot(min(i + u * step, n - 1));
+      }
+#pragma unroll
+      for (uint32_t u = 0; u < kBatch; ++u) {
+        if (i + u * step < n) out.write(i + u * step, i + u * step, map, in_cache[u]);
+      }
+    }
+    for (uint32_t i = n + first; i < out.k; i += step) out.pad(i, largest, map);
+  } else {
+    for (uint32_t i = first; i < out.k; i += step) {
+      if (i < n) {
+        out.write(i, i);
+      } else {
+        out.pad(i, largest, map);
+      }
     }
   }
 }
@@ -98,11 +117,14 @@ __device__ __forceinline__ void list_step(const float (&x)[kElements], const Row
 
 // From all blocks' tables to the winners. `held` gives this block's survivors, `listed` their ranks
 // and `rest` those of its whole share, which only the slow paths call.
-template <Dtype D, Scope S, typename Held, typename Listed, typename Rest>
+template <Dtype D, bool kMapped, Scope S, typename Held, typename Listed, typename Rest>
 __device__ __forceinline__ void select_by_tables(const Held& held, const Listed& listed,
                                                  const Rest& rest, const BinMap& map,
-                                                 const Output<D>& out, const Team<S>& team,
+                                                 const Output<D, kMapped>& out, const Team<S>& team,
                                                  SharedState& state) {
+  using Entries = decltype(held());
+  if constexpr (kMapped) __syncthreads();  // the list is complete
+  const CacheSlots<Entries::kHeld, kMapped> in_cache(held(), out);
   team.await_tables();
   mark(kPhaseExchange);
   tally_tables(state.tables, team.size_log2(), out.k, state.tally);
@@ -120,14 +142,14 @@ __device__ __forceinline__ void select_by_tables(const Held& held, const Listed&
     constexpr uint32_t kUnknownCount = 0xffffffffu;  // more than any list holds
     select_by_radix(listed(), {0, 64, out.k, kUnknownCount}, out, team, state);
   } else {
-    select_by_cut(held(), cut, out, team, state);
+    select_by_cut(held(), in_cache, cut, out, team, state);
   }
 }
 
 // kHeld: how many survivors a thread has room for; kResident where one step loads a block's share,
 // which then stays in registers.
-template <Dtype D, Scope S, int kLoadsLog2, uint32_t kHeld>
-__device__ __forceinline__ void select_row(const KernelParams& params) {
+template <Dtype D, Scope S, int kLoadsLog2, uint32_t kHeld, bool kMapped>
+__device__ __forceinline__ void select_row(const Params<kMapped>& params) {
   constexpr int kLoads = 1 << kLoadsLog2;
   constexpr uint32_t kPerVector = Row<D>::kPerVector;
   constexpr uint32_t kElements = kLoads * kPerVector;
@@ -144,9 +166,10 @@ __device__ __forceinline__ void select_row(const KernelParams& params) {
 
   Row<D> row = find_row<D>(params, team.row());
   if constexpr (kOneStep) row.fit(kLoads * kThreads << team.size_log2());
-  const Output<D> out = make_output(params, team.row(), row);
+  const auto out = make_output<kMapped>(params, team.row(), row, state.mapping);
   if (row.length <= out.k) {
-    select_all<D, S>(out, team, params.largest, sort_buffer, list, state);
+    const RowMapping map = mapping_of(params, team.row());
+    select_all(out, map, team, params.largest, sort_buffer, list, state);
     return;
   }
 
@@ -165,11 +188,17 @@ __device__ __forceinline__ void select_row(const KernelParams& params) {
     state.residual_count = 0;
     state.tally.cut.bin = kNoBin;
   }
+  if (kMapped && threadIdx.x == kWarp) state.mapping = mapping_of(params, team.row());
   if (!full && threadIdx.x == kThreads - 1) {
     state.plan =
         plan_sample(row.length, out.k, kPerVector, kLoads, kThreads, 1u << team.size_log2());
   }
   team.open(out.sorted_bytes());
+  // The first look at a table takes longest: its address has to be translated.
+  if (kMapped && threadIdx.x == kWarp) {
+    const int32_t* const entry = state.mapping.entry(0);
+    if (entry != nullptr) state.looked_at = *entry;
+  }
 
   float x[kElements];
   widen_step<D, kLoads>(loaded, row.flip, x);
@@ -235,11 +264,11 @@ __device__ __forceinline__ void select_row(const KernelParams& params) {
   record_phases();
 }
 
-template <Dtype D, Scope S, int kLoadsLog2, uint32_t kHeld>
+template <Dtype D, Scope S, int kLoadsLog2, uint32_t kHeld, bool kMapped>
 __global__ void __launch_bounds__(kThreads, S == Scope::kCluster || kLoadsLog2 == 2 ? 1 : 2)
-    select_kernel(const __grid_constant__ KernelParams params) {
+    select_kernel(const __grid_constant__ Params<kMapped> params) {
   if constexpr (S == Scope::kBlock || ptx::kHasClusters) {
-    select_row<D, S, kLoadsLog2, kHeld>(params);
+    select_row<D, S, kLoadsLog2, kHeld, kMapped>(params);
   }
 }
 

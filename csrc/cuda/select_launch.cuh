@@ -1,5 +1,5 @@
-// Finding the kernel of a configuration for one dtype; each dtype's translation unit instantiates
-// this once, so that they compile in parallel.
+// Finding the kernel of a configuration for one dtype. Each dtype has two translation units, for
+// launches with and without a mapping, so that they compile in parallel.
 #pragma once
 
 #include "config.h"
@@ -16,36 +16,46 @@ KernelSymbol symbol_of() {
   return reinterpret_cast<KernelSymbol>(kKernel);
 }
 
-template <Dtype D, int kLoadsLog2, int kHeld>
+template <Dtype D, bool kMapped, int kLoadsLog2, int kHeld>
 KernelSymbol find_select_kernel(const LaunchConfig& config) {
   return config.scope == Scope::kBlock
-             ? symbol_of<select_kernel<D, Scope::kBlock, kLoadsLog2, kHeld>>()
-             : symbol_of<select_kernel<D, Scope::kCluster, kLoadsLog2, kHeld>>();
+             ? symbol_of<select_kernel<D, Scope::kBlock, kLoadsLog2, kHeld, kMapped>>()
+             : symbol_of<select_kernel<D, Scope::kCluster, kLoadsLog2, kHeld, kMapped>>();
 }
 
 // Loads in flight per thread: up to 16 elements' worth, as many as a share of several steps takes.
 template <Dtype D>
 constexpr int kMostLoadsLog2 = D == Dtype::kFloat32 ? 2 : 1;
 
-template <Dtype D>
-KernelSymbol find_kernel(const LaunchConfig& config) {
+template <Dtype D, bool kMapped>
+KernelSymbol find_either(const LaunchConfig& config) {
   if (config.large_k) {
-    return config.scope == Scope::kBlock ? symbol_of<large_k_kernel<D, Scope::kBlock>>()
-                                         : symbol_of<large_k_kernel<D, Scope::kCluster>>();
+    return config.scope == Scope::kBlock ? symbol_of<large_k_kernel<D, Scope::kBlock, kMapped>>()
+                                         : symbol_of<large_k_kernel<D, Scope::kCluster, kMapped>>();
   }
   switch (config.entries_per_thread) {
     case kResident:
       if (D == Dtype::kFloat32 && config.vectors_per_thread > 1) {
-        return find_select_kernel<D, kMostLoadsLog2<D> - 1, kResident>(config);
+        return find_select_kernel<D, kMapped, kMostLoadsLog2<D> - 1, kResident>(config);
       }
-      return find_select_kernel<D, 0, kResident>(config);
+      return find_select_kernel<D, kMapped, 0, kResident>(config);
     case kFewEntries:
-      return find_select_kernel<D, kMostLoadsLog2<D>, kFewEntries>(config);
+      return find_select_kernel<D, kMapped, kMostLoadsLog2<D>, kFewEntries>(config);
     case kSomeEntries:
-      return find_select_kernel<D, kMostLoadsLog2<D>, kSomeEntries>(config);
+      return find_select_kernel<D, kMapped, kMostLoadsLog2<D>, kSomeEntries>(config);
     default:
-      return find_select_kernel<D, kMostLoadsLog2<D>, kManyEntries>(config);
+      return find_select_kernel<D, kMapped, kMostLoadsLog2<D>, kManyEntries>(config);
   }
+}
+
+template <Dtype D>
+KernelSymbol find_kernel(const LaunchConfig& config) {
+  return find_either<D, false>(config);
+}
+
+template <Dtype D>
+KernelSymbol find_mapped_kernel(const LaunchConfig& config) {
+  return find_either<D, true>(config);
 }
 
 }  // namespace tl_topk

@@ -7,6 +7,7 @@
 #include "cuda/block_order.cuh"
 #include "cuda/count_table.cuh"
 #include "cuda/radix.cuh"
+#include "mapping.h"
 
 namespace tl_topk {
 
@@ -35,6 +36,8 @@ struct SharedState {
   uint64_t sorted;                                // barrier: all keys to sort are here (leader)
   MapMessage map;
   SamplePlan plan;
+  RowMapping mapping;                  // of a mapped launch
+  int32_t looked_at;                   // in its table
   uint32_t before[kMaxClusterBlocks];  // what earlier blocks pass
   uint32_t survivors;
   uint32_t winners;

@@ -108,6 +108,65 @@ class TopKPlan(TopKPlanFields):
         else:
             _run(self, scores, indices, values, lengths, row_starts, workspace)
 
+    def run_mapped(
+        self,
+        scores: Any,
+        indices: Any = None,
+        slots: Any = None,
+        ragged: Any = None,
+        lengths: Any = None,
+        row_starts: Any = None,
+        row_ends: Any = None,
+        page_table: Any = None,
+        page_starts: Any = None,
+        row_to_request: Any = None,
+        query_starts: Any = None,
+        offsets: Any = None,
+        page_size: int = 1,
+        next_n: int = 1,
+        compress_ratio: int = 1,
+        workspace: Any = None,
+    ) -> None:
+        """:meth:`run` of a plan without values, for engines: any of three outputs in one launch.
+
+        Slot j of each output speaks of the same element, and holds -1 where there is none.
+
+        Args:
+            scores, row_starts, workspace: as :meth:`run`.
+            indices, slots, ragged: int32 ``(rows, k)`` or ``(k,)``, written; at least one.
+            lengths: optional int32 or int64, ``(requests,)`` or ``(requests, next_n)``: see
+                :func:`tl_topk.topk_paged`.
+            row_ends: optional int32 or int64 ``(rows,)``, instead of lengths: where each row ends,
+                counted as row_starts are.
+            page_table, page_starts, row_to_request, query_starts, page_size: make slots of
+                indices; see :func:`tl_topk.topk_paged`.
+            offsets: int32 or int64 ``(rows,)``: make ragged indices of indices.
+            next_n, compress_ratio: see :func:`tl_topk.topk_paged`.
+
+        Raises:
+            TypeError, ValueError: an argument is not as described; nothing was launched.
+            RuntimeError: another thread is using the plan's own workspace.
+        """
+        run_mapped(
+            self,
+            scores,
+            indices,
+            slots,
+            ragged,
+            lengths,
+            row_starts,
+            row_ends,
+            page_table,
+            page_starts,
+            row_to_request,
+            query_starts,
+            offsets,
+            page_size,
+            next_n,
+            compress_ratio,
+            workspace,
+        )
+
     def __reduce__(self) -> tuple[Any, ...]:
         return TopKPlan, (
             self.rows,
@@ -126,3 +185,9 @@ class TopKPlan(TopKPlanFields):
 #: ``run(plan, scores, indices, ...)``: the native function, without keywords. Trailing Nones may be
 #: left out: converting one costs as much as a check.
 _run: Callable[..., None] = LIB.get_function("run_plan")
+#: :meth:`TopKPlan.run_mapped` without keywords and without a Python call.
+run_mapped: Callable[..., None] = next(
+    method.func
+    for method in vars(TopKPlan)["__tvm_ffi_type_info__"].methods
+    if method.name == "run_mapped"
+)

@@ -1,0 +1,104 @@
+// From an index to what an engine reads by: a slot of a paged cache, or a place in ragged keys.
+#pragma once
+
+#include <cstdint>
+
+#include "host_device.h"
+#include "problem.h"
+#include "row_span.h"
+
+namespace tl_topk {
+
+// The request that row r belongs to; -1 where there is none.
+TL_TOPK_HD int64_t request_of_row(const Mapping& m, int64_t r) {
+  int64_t request = r;
+  if (m.row_to_request.data != nullptr) {
+    request = load_int(m.row_to_request, r);
+  } else if (m.query_starts.data != nullptr) {
+    int64_t above = m.requests + 1;  // the first start beyond r, by bisection
+    for (int64_t upto = 0; upto < above;) {
+      const int64_t middle = (upto + above) / 2;
+      if (load_int(m.query_starts, middle) > r) {
+        above = middle;
+      } else {
+        upto = middle + 1;
+      }
+    }
+    request = above - 1;
+  } else if (m.next_n != 1) {
+    request = static_cast<uint32_t>(r) / static_cast<uint32_t>(m.next_n);
+  }
+  return request >= 0 && request < m.requests ? request : -1;
+}
+
+// The mapping of one row: its outputs, and how an index becomes what they hold.
+struct RowMapping {
+  int32_t* slots;
+  int32_t* ragged;
+  const int32_t* table;  // the request's pages
+  uint32_t pages;
+  uint32_t first_page;  // of the row, wrapped where it lies before the table
+  int32_t page_log2;
+  uint32_t offset;
+
+  // Where the table holds the index's page; null where it has none, for it is never read beyond its
+  // columns.
+  TL_TOPK_HD const int32_t* entry(uint32_t index) const {
+    const uint32_t page = first_page + (index >> page_log2);
+    return page < pages ? table + page : nullptr;
+  }
+  TL_TOPK_HD int32_t slot(uint32_t index) const {
+    const int32_t* const block = entry(index);
+    if (block == nullptr || *block < 0) return -1;
+    const uint32_t within = index & ((uint32_t{1} << page_log2) - 1);
+    return static_cast<int32_t>((static_cast<uint32_t>(*block) << page_log2) + within);
+  }
+  TL_TOPK_HD int32_t place(uint32_t index) const { return static_cast<int32_t>(index + offset); }
+};
+
+// row_span() with lengths as engines keep them.
+TL_TOPK_HD RowSpan mapped_row_span(int64_t width, const IntVector& lengths,
+                                   const IntVector& row_starts, const Mapping& m, int64_t r) {
+  RowSpan span = row_span(width, {}, row_starts, r);  // to the width
+  if (lengths.data == nullptr) return span;
+  const auto rows = static_cast<uint32_t>(m.length_rows);
+  const auto row = static_cast<uint32_t>(r);
+  int64_t length = load_int(lengths, row / rows);
+  if (m.lengths_are_ends) {
+    length = length > span.begin ? length - span.begin : 0;
+  } else if (length > 0) {
+    length -= rows - 1 - row % rows;
+    if (length > 0 && m.compress_ratio != 1) {
+      const auto ratio = static_cast<uint32_t>(m.compress_ratio);
+      // GPUs divide 32 bits fast.
+      length = length <= 0xffffffff ? static_cast<uint32_t>(length) / ratio : length / ratio;
+    }
+  }
+  if (length < span.length) span.length = length > 0 ? length : 0;
+  return span;
+}
+
+TL_TOPK_HD RowMapping map_row(const Mapping& m, int64_t r) {
+  RowMapping row{};
+  if (m.slots != nullptr) {
+    row.slots = m.slots + r * m.slots_stride;
+    row.page_log2 = m.page_log2;
+    const int64_t request = request_of_row(m, r);
+    if (request >= 0) {
+      row.table = m.page_table + request * m.page_table_stride;
+      row.pages = static_cast<uint32_t>(m.pages);
+    }
+    if (m.page_starts.data != nullptr) {
+      const int64_t first = load_int(m.page_starts, r);
+      const bool near = first >= -kMaxWidth && first <= m.pages;  // then no sum comes round again
+      row.first_page = static_cast<uint32_t>(near ? first : m.pages);
+    }
+  }
+  if (m.ragged != nullptr) {
+    row.ragged = m.ragged + r * m.ragged_stride;
+    row.offset = static_cast<uint32_t>(load_int(m.offsets, r));
+  }
+  return row;
+}
+
+}  // namespace tl_topk

@@ -1,0 +1,120 @@
+// mapping.h and the lengths of requests in row_span.h, against one plain step after another.
+#include "mapping.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "check.h"
+
+namespace {
+
+using tl_topk::IntVector;
+using tl_topk::map_row;
+using tl_topk::mapped_row_span;
+using tl_topk::Mapping;
+using tl_topk::request_of_row;
+using tl_topk::RowMapping;
+
+using Wide = __int128;
+
+void lengths_of_requests() {
+  constexpr int64_t kMin = std::numeric_limits<int64_t>::min();
+  constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
+  const std::vector<int64_t> tokens = {0, 1, 2, 3, 7, 8, -1, 99, 1L << 33, -9, kMin, kMax};
+  for (const int32_t rows : {1, 2, 3, 100}) {
+    for (const int32_t ratio : {1, 3, 4, 0x7fffffff}) {
+      Mapping m;
+      m.length_rows = rows;
+      m.compress_ratio = ratio;
+      for (int64_t r = 0; r < static_cast<int64_t>(tokens.size()) * rows; ++r) {
+        const Wide seen = static_cast<Wide>(tokens[r / rows]) - rows + r % rows + 1;
+        const Wide expected = std::min<Wide>(std::max<Wide>(seen, 0) / ratio, 4096);
+        const IntVector lengths{tokens.data(), true};
+        CHECK(mapped_row_span(4096, lengths, {}, m, r).length == static_cast<int64_t>(expected));
+      }
+    }
+  }
+}
+
+void ends_of_rows() {
+  const int64_t ends[] = {0, 5, 100, -1, std::numeric_limits<int64_t>::min(), 1L << 40};
+  const int64_t starts[] = {-7, 0, 4, 5, 90, 96};
+  Mapping m;
+  m.lengths_are_ends = true;
+  for (const int64_t end : ends) {
+    for (const int64_t start : starts) {
+      const Wide begin = std::max<int64_t>(start, 0);
+      const Wide expected = std::max<Wide>(std::min<Wide>(end, 96) - begin, 0);
+      const tl_topk::RowSpan span = mapped_row_span(96, {&end, true}, {&start, true}, m, 0);
+      CHECK(span.length == static_cast<int64_t>(expected));
+    }
+  }
+}
+
+void requests_by_their_starts() {
+  const std::vector<std::vector<int32_t>> all = {
+      {0, 3, 3, 7}, {0, 0, 0}, {2, 4}, {0}, {5, 5, 9, 9}};
+  for (const auto& starts : all) {
+    Mapping m;
+    m.query_starts = {starts.data(), false};
+    m.requests = static_cast<int32_t>(starts.size()) - 1;
+    for (int64_t r = 0; r < 12; ++r) {
+      int64_t expected = -1;
+      for (int64_t b = 0; b < m.requests; ++b) {
+        if (starts[b] <= r && r < starts[b + 1]) expected = b;
+      }
+      CHECK(request_of_row(m, r) == expected);
+    }
+  }
+}
+
+void slots_stay_within_the_table() {
+  const int32_t table[] = {10, 11, 12, -1, 14, 20, 21, 22, 23, 24};
+  int32_t out[2];
+  for (const int64_t first : {0L, 3L, -2L, 5L, 1L << 62, -(1L << 62)}) {
+    const int64_t starts[] = {first, first};
+    Mapping m;
+    m.slots = out;
+    m.slots_stride = 1;
+    m.page_table = table;
+    m.page_table_stride = 5;
+    m.requests = 2;
+    m.pages = 5;
+    m.page_log2 = 3;
+    m.page_starts = {starts, true};
+    for (int64_t r = 0; r < 3; ++r) {
+      if (r == 2) m.page_starts = {};  // a row of no request
+      const RowMapping row = map_row(m, r);
+      for (uint32_t index : {0u, 7u, 8u, 23u, 39u, 40u, 0x7fffffffu}) {
+        const Wide page = (r == 2 ? 0 : static_cast<Wide>(first)) + index / 8;
+        const bool there = r < 2 && page >= 0 && page < 5;
+        const int32_t block = there ? table[r * 5 + static_cast<int64_t>(page)] : -1;
+        const int32_t expected = block < 0 ? -1 : block * 8 + static_cast<int32_t>(index % 8);
+        CHECK(row.slot(index) == expected);
+      }
+    }
+  }
+}
+
+void outputs_that_are_not_wanted() {
+  const int32_t offset = -5;
+  int32_t out = 0;
+  Mapping m;
+  CHECK(map_row(m, 0).slots == nullptr && map_row(m, 0).ragged == nullptr);
+  m.ragged = &out;
+  m.offsets = {&offset, false};
+  CHECK(map_row(m, 0).slots == nullptr && map_row(m, 0).place(3) == -2);
+}
+
+}  // namespace
+
+int main() {
+  lengths_of_requests();
+  ends_of_rows();
+  requests_by_their_starts();
+  slots_stay_within_the_table();
+  outputs_that_are_not_wanted();
+  return check::status();
+}
