@@ -10,6 +10,7 @@ from tl_topk._ffi import DeviceInfo, LaunchConfig, TopKPlan
 from tl_topk.about import Info, info
 from tl_topk.api import TopK, topk, topk_indices
 from tl_topk.arrays import adopt_torch
+from tl_topk.mapped import topk_paged, topk_ragged
 from tl_topk.plans import clear_plan_cache
 
 __version__ = "0.1.0"
@@ -28,4 +29,6 @@ __all__ = [
     "info",
     "topk",
     "topk_indices",
+    "topk_paged",
+    "topk_ragged",
 ]

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from tl_topk import arrays
 from tl_topk._ffi.plan_set import run_set
 from tl_topk.arrays import Array
+from tl_topk.hint import check_hint
 from tl_topk.plans import PLANS, SETS
 from tl_topk.problem import checked_k
 from tl_topk.select import NOT_PASSED, Options, select
@@ -46,6 +47,7 @@ def topk(
     row_starts: Array | None = None,
     largest: bool = True,
     order: str = "any",
+    hint: Array | None = None,
     backend: str = "auto",
     out: TopK | tuple[Array, Array] | None = None,
 ) -> TopK:
@@ -66,6 +68,9 @@ def topk(
         largest: False selects the ``k`` smallest by the same rules mirrored (NaN still last).
         order: of the slots: ``"any"`` (fastest), ``"index"`` (ascending index) or ``"value"``
             (best value first, equal values by ascending index).
+        hint: optional int32 ``(rows, m)`` (``(m,)`` for 1-D scores) like ``scores``: indices that
+            may be among the best, such as the previous step's; any content. It never changes the
+            answer and, as no kernel here is the faster for it, not the time either.
         backend: ``"auto"`` or the name of one of :func:`info`'s backends.
         out: optional pair ``(values, indices)`` to fill: the shapes and dtypes of the result. With
             it a call allocates nothing; pass a :class:`TopK` to get that same object back. Not for
@@ -93,6 +98,7 @@ def topk(
     if (
         scores.__class__ is kind
         and k.__class__ is int
+        and hint is None
         and not arrays.is_tracing()
         and not arrays.dispatch_modes()
     ):
@@ -141,6 +147,8 @@ def topk(
                     return result
         except NOT_PASSED:
             pass
+    if hint is not None:
+        check_hint(hint, scores)
     options = Options(_index(k), largest, order, backend, True)
     if out is None:
         return TopK(*select(options, scores, lengths, row_starts, None, None))
@@ -157,6 +165,7 @@ def topk_indices(
     row_starts: Array | None = None,
     largest: bool = True,
     order: str = "any",
+    hint: Array | None = None,
     backend: str = "auto",
     out: Array | None = None,
 ) -> Array:
@@ -182,6 +191,7 @@ def topk_indices(
     if (
         scores.__class__ is kind
         and k.__class__ is int
+        and hint is None
         and not arrays.is_tracing()
         and not arrays.dispatch_modes()
     ):
@@ -217,6 +227,8 @@ def topk_indices(
                     return indices
         except NOT_PASSED:
             pass
+    if hint is not None:
+        check_hint(hint, scores)
     options = Options(_index(k), largest, order, backend, False)
     return select(options, scores, lengths, row_starts, None, out)[1]
 

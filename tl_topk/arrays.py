@@ -218,13 +218,19 @@ def check_memory(name: str, array: Array) -> None:
         raise TypeError(f"{name}: expected a tensor with memory of its own, got none") from None
 
 
-def check_output(name: str, array: Array, like: Array) -> None:
-    """Raises unless ``array`` is of the library of ``like`` and may be written to."""
+def check_same_library(name: str, array: Array, like: Array) -> str:
+    """The module whose array ``like`` is; raises unless ``array`` is of the same."""
     owner = owner_of("scores", like)
     if owner_of(name, array) != owner:
         raise TypeError(
             f"{name}: expected {_KINDS[owner][1]}, as scores are, got {type(array).__name__}"
         )
+    return owner
+
+
+def check_output(name: str, array: Array, like: Array) -> None:
+    """Raises unless ``array`` is of the library of ``like`` and may be written to."""
+    owner = check_same_library(name, array, like)
     if owner == "numpy" and not array.flags.writeable:
         raise ValueError(f"{name}: expected a writable array, got a read-only one")
     if owner == "torch" and array.requires_grad:

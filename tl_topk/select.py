@@ -10,7 +10,7 @@ from tl_topk.arrays import LIBRARIES, Array, ArrayLibrary, find_library
 from tl_topk.plans import PLANS, CachedPlan, keep_ready, make_plan
 from tl_topk.problem import Problem
 
-__all__ = ["NOT_PASSED", "Options", "planned", "select", "select_eagerly"]
+__all__ = ["NOT_PASSED", "Options", "cached_plan", "planned", "select", "select_eagerly"]
 
 #: What a call raises when an argument is of a kind that cannot be passed to native code at all.
 #: (RuntimeError: torch's, for tensors without memory of their own.)
@@ -62,11 +62,7 @@ def select_eagerly(
 ) -> tuple[Array, Array]:
     """:func:`select` for arrays that the native library can read as they are."""
     try:
-        plan = PLANS.find(_key(library, options, scores))
-        if plan is None:
-            plan = _plan(library, options, scores)
-        else:
-            plan.recent = True
+        plan = cached_plan(library, options, scores)
         if indices is None:
             indices = plan.empty_indices()
             if options.with_values:
@@ -80,6 +76,15 @@ def select_eagerly(
     except NOT_PASSED as error:
         inputs = _passable(error, library, options, scores, lengths, row_starts)
     return select_eagerly(library, options, *inputs, values, indices)
+
+
+def cached_plan(library: ArrayLibrary, options: Options, scores: Array) -> CachedPlan:
+    """The plan of a problem, made where it is met for the first time."""
+    plan = PLANS.find(_key(library, options, scores))
+    if plan is None:
+        return _plan(library, options, scores)
+    plan.recent = True
+    return plan
 
 
 def _key(library: ArrayLibrary, options: Options, scores: Array) -> tuple[Hashable, ...]:

@@ -15,13 +15,15 @@ from typing import Any
 import torch
 from torch.compiler import is_dynamo_compiling
 
+from tl_topk import mapped
 from tl_topk.dispatch import check_backend
+from tl_topk.mapped import Mapping, Outputs
 from tl_topk.problem import checked_order
 from tl_topk.scalars import checked_flag
 from tl_topk.select import Options, select_eagerly
 from tl_topk.torch_arrays import TORCH
 
-__all__ = ["select"]
+__all__ = ["select", "select_mapped"]
 
 _INPUTS = (
     "Tensor scores, SymInt k, Tensor? lengths, Tensor? row_starts, bool largest, str order,"
@@ -74,6 +76,33 @@ def _checked(options: Options, lengths: object, row_starts: object) -> Options:
     check_backend(options.backend)
     checked_order(options.order)
     return options._replace(largest=checked_flag("largest", options.largest))
+
+
+def select_mapped(
+    options: Options, scores: torch.Tensor, mapping: Mapping, outputs: Outputs, wanted: str
+) -> Outputs:
+    """:func:`tl_topk.mapped.select_mapped` as one operator call."""
+    k, largest, order, backend, _ = options
+    if not is_dynamo_compiling():
+        check_backend(backend)
+        checked_order(order)
+        largest = checked_flag("largest", largest)
+    if getattr(outputs, wanted) is None:
+        outputs = outputs._replace(**{wanted: _topk_indices_fake(scores, k)})
+    torch.ops.tl_topk.topk_mapped_out(scores, k, *mapping, largest, order, backend, *outputs)
+    return outputs
+
+
+def _topk_mapped_out(scores: torch.Tensor, k: int, *given: Any) -> None:
+    numbers = len(Mapping._fields)
+    mapping, (largest, order, backend), outputs = (
+        Mapping(*given[:numbers]),
+        given[numbers : numbers + 3],
+        Outputs(*given[numbers + 3 :]),
+    )
+    mapped.select_mapped_eagerly(
+        TORCH, Options(k, largest, order, backend, False), scores, mapping, outputs
+    )
 
 
 def _fill(inputs: tuple[Any, ...], values: Maybe, indices: torch.Tensor) -> None:
@@ -149,6 +178,15 @@ for _name, _outputs, _implementation, _fake in (
     _LIBRARY.define(f"{_name}({_INPUTS}{_outputs}")
     _LIBRARY.impl(_name, _implementation, "CompositeExplicitAutograd")
     torch.library.register_fake(f"tl_topk::{_name}", _fake, lib=_LIBRARY)
+
+_LIBRARY.define(
+    "topk_mapped_out(Tensor scores, SymInt k, "
+    + ", ".join(f"Tensor? {name}" for name in Mapping._fields[:8])
+    + ", int page_size, int next_n, int compress_ratio, bool largest, str order, str backend,"
+    " Tensor(a!)? indices, Tensor(b!)? slots, Tensor(c!)? ragged) -> ()"
+)
+_LIBRARY.impl("topk_mapped_out", _topk_mapped_out, "CompositeExplicitAutograd")
+torch.library.register_fake("tl_topk::topk_mapped_out", _nothing, lib=_LIBRARY)
 
 torch.library.register_autograd(
     "tl_topk::topk", _backward, setup_context=_setup_context, lib=_LIBRARY

@@ -1,0 +1,28 @@
+"""The ``hint`` argument: checked, so that a wrong one is named, and then not used.
+
+A hint is there to guess where the k-th element lies, which saves a search. Our kernels take that
+guess from the first elements that every block loads anyway, which costs less than fetching scores
+at remembered places would: see "hint" in README for the measurement.
+"""
+
+from __future__ import annotations
+
+from tl_topk import arrays
+from tl_topk.arrays import Array
+
+__all__ = ["check_hint"]
+
+
+def check_hint(hint: Array, scores: Array) -> None:
+    """Raises TypeError or ValueError unless ``hint`` is int32 ``(rows, m)`` like ``scores``."""
+    arrays.check_same_library("hint", hint, like=scores)
+    dtype = str(hint.dtype).removeprefix("torch.")
+    if dtype != "int32":
+        raise TypeError(f"hint: expected int32, got {dtype}")
+    shape, like = tuple(hint.shape), tuple(scores.shape)
+    if len(shape) != len(like) or shape[:-1] != like[:-1]:
+        allowed = "(m,)" if len(like) == 1 else f"({like[0]}, m)"
+        raise ValueError(f"hint: expected shape {allowed}, got {shape}")
+    mine, theirs = getattr(hint, "device", None), getattr(scores, "device", None)
+    if mine != theirs:
+        raise ValueError(f"hint: expected on {theirs}, got on {mine}")
