@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bench.results import FUSED_SUITE, HOST_SUITE, PHASES_SUITE, RESULTS, Document, load
+from bench.results import (
+    ENGINES_SUITE,
+    FUSED_SUITE,
+    HOST_SUITE,
+    PHASES_SUITE,
+    RESULTS,
+    Document,
+    load,
+)
 from bench.tables import markdown, source_line, table_of
 
 __all__ = [
@@ -28,6 +36,7 @@ _SECTIONS = {
     "grid": ("Over rows, lengths and k: the figures above, and every cell", ()),
     "hostile": ("Distributions that break selections, microseconds", ()),
     "options": ("Options, microseconds", ()),
+    ENGINES_SUITE: ("What engines call: mapped indices, and a whole decoding step", ()),
     HOST_SUITE: ("What a call costs the CPU", ("host",)),
     PHASES_SUITE: ("Where a launch spends its time", ("phases",)),
     "ablation": ("What each part of the kernel gains: the same without it", ()),

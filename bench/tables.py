@@ -11,6 +11,7 @@ from rich.table import Table as ConsoleTable
 from bench.cases import Case, length_name
 from bench.published import best_peer, founding
 from bench.results import (
+    ENGINES_SUITE,
     FUSED_SUITE,
     HOST_SUITE,
     OURS,
@@ -76,6 +77,19 @@ def _host_table(document: Document) -> Table:
             for result in document.results
         ],
     )
+
+
+def _engines_table(document: Document) -> Table:
+    """A row a way of each problem, and its time by that of the problem's first way."""
+    first: dict[str, float] = {}
+    rows = []
+    for result in document.results:
+        us = result["us"]
+        by_first = us / first.setdefault(result["problem"], us)
+        rows.append(
+            [result["problem"], result["way"], _us(us, result["answer"]), f"{by_first:.2f}"]
+        )
+    return Table(["problem", "way", "us", "by its first way"], rows)
 
 
 def _phases_table(document: Document) -> Table:
@@ -254,6 +268,7 @@ _OWN_TABLES: dict[str, Callable[[Document], Table]] = {
     HOST_SUITE: _host_table,
     PHASES_SUITE: _phases_table,
     FUSED_SUITE: _fused_table,
+    ENGINES_SUITE: _engines_table,
     "hostile": _hostile_table,
     "ablation": _ablation_table,
 }

@@ -104,9 +104,8 @@ TopKPlanObj::TopKPlanObj(int64_t rows, int64_t width, int64_t k, ffi::String dty
     reason = launch_.reason;
     config = LaunchConfigRef(launch_);
     if (rows > 0 && k > 0) {
-      prepared_ = with_ffi_errors([&] {
-        return prepare_cuda(problem_, launch_, static_cast<int>(device_id), /*mapped=*/false);
-      });
+      prepared_ = with_ffi_errors(
+          [&] { return prepare_cuda(problem_, launch_, static_cast<int>(device_id)); });
     }
   }
   workspace_bytes = launch_.workspace_bytes;

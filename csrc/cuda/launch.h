@@ -30,7 +30,7 @@ std::string device_name(int device);
 class PreparedLaunch;
 std::shared_ptr<const PreparedLaunch> prepare_cuda(const Problem& problem,
                                                    const LaunchConfig& config, int device,
-                                                   bool mapped);
+                                                   bool mapped = false);
 
 // Enqueues one call on `stream`, a stream of the prepared device whichever is current; neither
 // synchronises nor allocates. `workspace` holds config.workspace_bytes zeroed bytes (null when that
