@@ -1,11 +1,14 @@
-"""What engines see: the cost of mapping over plain indices, and a whole decoding step.
+"""What engines see: the cost of mapping, a whole decoding step, and what a hint could gain.
 
+    cmake -S . -B build -DTL_TOPK_BENCH=ON && cmake --build build
     python -m bench.engines [--output FILE.json]
 
 Mapping: ``TopKPlan.run`` and ``run_mapped`` on the same rotated scores. Page tables are not
 rotated, as the kernel that scores a step's keys has just read them. The step is that of
 tests/examples/decode_step.py in bfloat16, with ``topk_paged`` and with ``torch.topk``, a mask
-before and the mapping after it; its queries and caches are rotated.
+before and the mapping after it; its queries and caches are rotated. Hint: a variant of the kernel
+(bench/native) is told the k-th score beforehand, which is the most that a hint could tell, and
+costs nothing, which a hint does not.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import argparse
 import runpy
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
@@ -26,12 +29,13 @@ from torch import Tensor
 
 from bench.cases import Case, length_name
 from bench.contenders import our_plan
-from bench.exact import Answer
+from bench.exact import Answer, judge
 from bench.inputs import Inputs, make_inputs
 from bench.machine import commit, machine
 from bench.results import ENGINES_SUITE, EXACT, RESULTS, Document
 from bench.tables import console_table
 from bench.timing import GraphTimer, Launch
+from bench.variants import BUILD, Variant, load_variant
 
 __all__ = ["Call", "main"]
 
@@ -42,6 +46,9 @@ _MAPPED = (Case(1, 64 * _K), Case(1, 256 * _K), Case(4, 64 * _K), Case(64, 64 * 
 _STEPS = ((1, 64 * _K), (4, 64 * _K))  # requests, tokens of each
 _STEP_K = 2048
 _STEP_SLOTS = 4  # caches in turn, each larger than L2
+
+_HINTED = tuple(Case(1, width * _K) for width in (64, 128, 256))
+_CEILING_RANK = 16  # bins saturate at the score of rank k / 16
 
 PLAIN = "indices"
 
@@ -161,6 +168,26 @@ def step_calls(requests: int, tokens: int, timer: GraphTimer) -> Iterator[Call]:
         )
 
 
+def hint_calls(case: Case, timer: GraphTimer) -> Iterator[Call]:
+    """One row in many places: all launches are told the same floor."""
+    inputs = make_inputs(case, "cuda")
+    inputs = replace(inputs, scores=inputs.scores[:1].repeat(inputs.slots, 1, 1))
+    best = inputs.scores[0, 0].topk(case.k).values
+    below = torch.nextafter(best[-1], torch.full_like(best[-1], -torch.inf))
+    known = load_variant(BUILD / "libtl_topk_known_floor.so")
+    known.know_floor(below.item(), best[case.k // _CEILING_RANK].item())
+    plain = load_variant(BUILD / "libtl_topk_plain.so")
+    for way, module in (("floor from a sample", plain), ("floor known beforehand", known)):
+        timing, answers = timer.time(Variant(way, module).prepare(inputs))
+        yield Call(
+            f"hint, {case}",
+            way,
+            round(timing.us, 3),
+            round(timing.noise_us, 3),
+            judge(inputs, answers),
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m bench.engines",
@@ -184,6 +211,12 @@ def main() -> None:
         document.save(options.output)
     for requests, tokens in _STEPS:
         document.results += [asdict(call) for call in step_calls(requests, tokens, timer)]
+        document.save(options.output)
+    for case in _HINTED:
+        try:
+            document.results += [asdict(call) for call in hint_calls(case, timer)]
+        except FileNotFoundError as error:
+            document.absent[f"hint, {case}"] = str(error)
         document.save(options.output)
     document.complete = True
     document.save(options.output)

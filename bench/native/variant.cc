@@ -63,6 +63,10 @@ void take_clocks(DLTensor* clocks) {
   take_phase_clocks(static_cast<int64_t*>(clocks->data), clocks->shape[0]);
 }
 
+void know_floor(double floor, double ceiling) {
+  set_known_floor(static_cast<float>(floor), static_cast<float>(ceiling));
+}
+
 double clock_mhz() { return measure_clock_mhz(); }
 
 }  // namespace
@@ -72,5 +76,6 @@ TVM_FFI_DLL_EXPORT_TYPED_FUNC(topk, topk)
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(phases, phases)
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(take_clocks, take_clocks)
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(clock_mhz, clock_mhz)
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(know_floor, know_floor)
 
 }  // namespace tl_topk_bench

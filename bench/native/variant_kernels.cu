@@ -1,5 +1,6 @@
-// The library's float32 kernels again, compiled with this variant's definitions: the phase clock,
-// or parts switched off. The clocks lie in this translation unit, so they are read here.
+// The library's float32 kernels again, compiled with this variant's definitions: the phase clock, a
+// floor that is known beforehand, or parts switched off. What lies in this translation unit is read
+// and written here.
 #include "variant_kernels.h"
 
 #include <stdexcept>
@@ -7,6 +8,26 @@
 
 #include "cuda/phase_clock.cuh"
 #include "cuda/runtime.h"
+
+#ifdef TL_TOPK_KNOWN_FLOOR
+#include "cuda/anchors.cuh"
+
+namespace tl_topk {
+
+__device__ Anchors known_floor;
+
+// In the place of find_anchors(): what a hint at its best would tell, for nothing.
+template <uint32_t kPerVector, uint32_t kElements>
+__device__ __forceinline__ Anchors known_anchors(const float (&)[kElements], const SamplePlan&,
+                                                 AnchorScratch&) {
+  return known_floor;
+}
+
+}  // namespace tl_topk
+
+#define find_anchors known_anchors
+#endif
+
 #include "cuda/select_float32.cu"
 
 namespace tl_topk {
@@ -53,6 +74,22 @@ void take_phase_clocks(int64_t* clocks, int64_t blocks) {
 const char* phase_names() { return ""; }
 void take_phase_clocks(int64_t*, int64_t) {
   throw std::runtime_error("this variant is compiled without the phase clock");
+}
+
+#endif
+
+#ifdef TL_TOPK_KNOWN_FLOOR
+
+void set_known_floor(float floor, float ceiling) {
+  const tl_topk::Anchors anchors{floor, floor, ceiling};
+  check_cuda(cudaMemcpyToSymbol(tl_topk::known_floor, &anchors, sizeof(anchors)),
+             "cudaMemcpyToSymbol");
+}
+
+#else
+
+void set_known_floor(float, float) {
+  throw std::runtime_error("this variant finds its floor itself");
 }
 
 #endif
