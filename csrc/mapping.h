@@ -41,18 +41,19 @@ struct RowMapping {
   int32_t page_log2;
   uint32_t offset;
 
-  // Where the table holds the index's page; null where it has none, for it is never read beyond its
-  // columns.
-  TL_TOPK_HD const int32_t* entry(uint32_t index) const {
-    const uint32_t page = first_page + (index >> page_log2);
-    return page < pages ? table + page : nullptr;
+  // The page of the cache that holds the index's page; negative where the table has none, for it is
+  // never read beyond its columns. Apart from slot(), and neither branches on what was read: so
+  // many reads can be under way at once.
+  TL_TOPK_HD int32_t page_of(uint32_t index) const {
+    const uint32_t column = first_page + (index >> page_log2);
+    return column < pages ? table[column] : -1;
   }
-  TL_TOPK_HD int32_t slot(uint32_t index) const {
-    const int32_t* const block = entry(index);
-    if (block == nullptr || *block < 0) return -1;
+  TL_TOPK_HD int32_t slot(int32_t page, uint32_t index) const {
     const uint32_t within = index & ((uint32_t{1} << page_log2) - 1);
-    return static_cast<int32_t>((static_cast<uint32_t>(*block) << page_log2) + within);
+    const uint32_t slot = (static_cast<uint32_t>(page) << page_log2) + within;
+    return page < 0 ? -1 : static_cast<int32_t>(slot);
   }
+  TL_TOPK_HD int32_t slot(uint32_t index) const { return slot(page_of(index), index); }
   TL_TOPK_HD int32_t place(uint32_t index) const { return static_cast<int32_t>(index + offset); }
 };
 

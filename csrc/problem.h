@@ -34,16 +34,11 @@ struct IntVector {
 // What else is written of each index, or instead of it. Row r belongs to request r / next_n, or to
 // the one that `row_to_request` or `query_starts` names. Every output is (rows, k); see mapping.h.
 struct Mapping {
+  // What most calls need comes first: every line of a kernel's parameters that is touched costs.
   int32_t* slots = nullptr;  // in a paged cache, or null
   int64_t slots_stride = 0;
-  int32_t* ragged = nullptr;  // index + the row's offset, or null
-  int64_t ragged_stride = 0;
   const int32_t* page_table = nullptr;  // (requests, pages)
   int64_t page_table_stride = 0;
-  IntVector page_starts;     // (rows,): the column that a row's first page stands in
-  IntVector offsets;         // (rows,)
-  IntVector row_to_request;  // (rows,)
-  IntVector query_starts;    // (requests + 1,), ascending: the first row of each request
   int32_t requests = 0;
   int32_t pages = 0;  // columns of the table; positions beyond have no slot
   int32_t next_n = 1;
@@ -54,6 +49,12 @@ struct Mapping {
   int32_t compress_ratio = 1;
   uint8_t page_log2 = 0;          // elements of a page
   bool lengths_are_ends = false;  // instead: where rows end, counted as row starts are
+  int32_t* ragged = nullptr;      // index + the row's offset, or null
+  int64_t ragged_stride = 0;
+  IntVector page_starts;     // (rows,): the column that a row's first page stands in
+  IntVector row_to_request;  // (rows,)
+  IntVector query_starts;    // (requests + 1,), ascending: the first row of each request
+  IntVector offsets;         // (rows,)
 };
 
 // One call. Strides count elements; every pointer lives on the backend's device.

@@ -10,31 +10,30 @@
 
 namespace tl_topk {
 
-// The cache slots of a mapped launch's entries, in registers; nothing of another launch.
+// The cache's pages of a mapped launch's entries, in registers; nothing of another launch.
 template <uint32_t kHeld, bool kMapped>
-struct CacheSlots {
+struct HeldPages {
   template <Dtype D>
-  __device__ __forceinline__ CacheSlots(const HeldEntries<kHeld>&, const Output<D, false>&) {}
+  __device__ __forceinline__ HeldPages(const HeldEntries<kHeld>&, const Output<D, false>&) {}
 };
 template <uint32_t kHeld>
-struct CacheSlots<kHeld, true> {
+struct HeldPages<kHeld, true> {
   RowMapping map;
-  int32_t slot[kHeld];
+  int32_t page[kHeld];
 
-  // Fetches those of all survivors: while the block waits anyway, rather than those of the winners
+  // Reads those of all survivors: while the block waits anyway, rather than those of the winners
   // alone when it does not.
   template <Dtype D>
-  __device__ __forceinline__ CacheSlots(const HeldEntries<kHeld>& held, const Output<D, true>& out)
+  __device__ __forceinline__ HeldPages(const HeldEntries<kHeld>& held, const Output<D, true>& out)
       : map(*out.mapping) {
-    if (map.slots == nullptr) return;
     held.for_each(
-        [&](uint32_t u) { slot[u] = held.bin[u] >= 0 ? map.slot(held.entry[u].index) : 0; });
+        [&](uint32_t u) { page[u] = held.bin[u] >= 0 ? map.page_of(held.entry[u].index) : -1; });
   }
   template <Dtype D>
   __device__ __forceinline__ void store_if(uint32_t u, uint32_t at, uint32_t index,
                                            const Output<D, true>& out, bool enabled) const {
     if (map.slots != nullptr) {
-      ptx::store_if(map.slots + at, static_cast<uint32_t>(slot[u]), enabled);
+      ptx::store_if(map.slots + at, static_cast<uint32_t>(map.slot(page[u], index)), enabled);
     }
     if (map.ragged != nullptr) {
       ptx::store_if(map.ragged + at, static_cast<uint32_t>(map.place(index)), enabled);
@@ -45,10 +44,10 @@ struct CacheSlots<kHeld, true> {
 
 // The cut's bin goes to the leader, everything above it to its slot; then the leader ranks the at
 // most kMaxResidual elements of the bin, and the best of them win too.
-// `in_cache` are the slots of a mapped launch.
+// `pages` are those of a mapped launch.
 template <Dtype D, bool kMapped, Scope S, uint32_t kHeld>
 __device__ __forceinline__ void select_by_cut(const HeldEntries<kHeld>& held,
-                                              const CacheSlots<kHeld, kMapped>& in_cache,
+                                              const HeldPages<kHeld, kMapped>& pages,
                                               const Crossing& c, const Output<D, kMapped>& out,
                                               const Team<S>& team, SharedState& state) {
   const auto cut = static_cast<int32_t>(c.bin);
@@ -77,7 +76,7 @@ __device__ __forceinline__ void select_by_cut(const HeldEntries<kHeld>& held,
     bool stored = false;
     if constexpr (kMapped) {
       stored = out.free_order();
-      if (stored) in_cache.store_if(u, at, held.entry[u].index, out, held.bin[u] > cut);
+      if (stored) pages.store_if(u, at, held.entry[u].index, out, held.bin[u] > cut);
     }
     if (plain) {
       ptx::store_if(out.indices + at, held.entry[u].index, held.bin[u] > cut);
@@ -93,10 +92,8 @@ __device__ __forceinline__ void select_by_cut(const HeldEntries<kHeld>& held,
   // One comparison a pair: each thread ranks one of the residual against all.
   if (threadIdx.x < c.inside) {
     const uint64_t mine = state.residual[threadIdx.x];
-    int32_t mine_in_cache = 0;  // fetched while the ranks are compared
-    if (kMapped && out.mapping->slots != nullptr) {
-      mine_in_cache = out.mapping->slot(index_of_rank(mine));
-    }
+    int32_t page = -1;  // read while the ranks are compared
+    if constexpr (kMapped) page = out.mapping->page_of(index_of_rank(mine));
     uint32_t better = 0;
     for (uint32_t i = 0; i < c.inside; i += 4) {  // past the last: zeros, worse than any
       const auto* other = reinterpret_cast<const ulonglong2*>(&state.residual[i]);
@@ -106,7 +103,7 @@ __device__ __forceinline__ void select_by_cut(const HeldEntries<kHeld>& held,
     }
     if (c.above + better >= out.k) return;
     if (kMapped && out.free_order()) {
-      out.write(c.above + better, index_of_rank(mine), *out.mapping, mine_in_cache);
+      out.write(c.above + better, index_of_rank(mine), *out.mapping, page);
     } else {
       out.put_ranked(team, c.above + better, mine);
     }

@@ -40,16 +40,14 @@ __device__ __noinline__ void select_all(const Output<D, kMapped> out, const RowM
   const uint32_t step = kThreads << team.size_log2();
   const uint32_t first = team.rank() * kThreads + threadIdx.x;
   if constexpr (kMapped) {
-    constexpr uint32_t kBatch = 4;  // fetched together
+    constexpr uint32_t kBatch = 4;  // read together
     for (uint32_t i = first; i < n; i += kBatch * step) {
-      int32_t in_cache[kBatch];
+      int32_t page[kBatch];
+#pragma unroll
+      for (uint32_t u = 0; u < kBatch; ++u) page[u] = map.page_of(min(i + u * step, n - 1));
 #pragma unroll
       for (uint32_t u = 0; u < kBatch; ++u) {
-        if (map.slots != nullptr) in_cache[u] = map.slot(min(i + u * step, n - 1));
-      }
-#pragma unroll
-      for (uint32_t u = 0; u < kBatch; ++u) {
-        if (i + u * step < n) out.write(i + u * step, i + u * step, map, in_cache[u]);
+        if (i + u * step < n) out.write(i + u * step, i + u * step, map, page[u]);
       }
     }
     for (uint32_t i = n + first; i < out.k; i += step) out.pad(i, largest, map);
@@ -124,7 +122,7 @@ __device__ __forceinline__ void select_by_tables(const Held& held, const Listed&
                                                  SharedState& state) {
   using Entries = decltype(held());
   if constexpr (kMapped) __syncthreads();  // the list is complete
-  const CacheSlots<Entries::kHeld, kMapped> in_cache(held(), out);
+  const HeldPages<Entries::kHeld, kMapped> pages(held(), out);
   team.await_tables();
   mark(kPhaseExchange);
   tally_tables(state.tables, team.size_log2(), out.k, state.tally);
@@ -142,7 +140,7 @@ __device__ __forceinline__ void select_by_tables(const Held& held, const Listed&
     constexpr uint32_t kUnknownCount = 0xffffffffu;  // more than any list holds
     select_by_radix(listed(), {0, 64, out.k, kUnknownCount}, out, team, state);
   } else {
-    select_by_cut(held(), in_cache, cut, out, team, state);
+    select_by_cut(held(), pages, cut, out, team, state);
   }
 }
 
@@ -188,17 +186,13 @@ __device__ __forceinline__ void select_row(const Params<kMapped>& params) {
     state.residual_count = 0;
     state.tally.cut.bin = kNoBin;
   }
-  if (kMapped && threadIdx.x == kWarp) state.mapping = mapping_of(params, team.row());
   if (!full && threadIdx.x == kThreads - 1) {
     state.plan =
         plan_sample(row.length, out.k, kPerVector, kLoads, kThreads, 1u << team.size_log2());
   }
   team.open(out.sorted_bytes());
-  // The first look at a table takes longest: its address has to be translated.
-  if (kMapped && threadIdx.x == kWarp) {
-    const int32_t* const entry = state.mapping.entry(0);
-    if (entry != nullptr) state.looked_at = *entry;
-  }
+  // Found while the scores are on their way; barriers follow.
+  if (kMapped && threadIdx.x == kWarp) state.mapping = mapping_of(params, team.row());
 
   float x[kElements];
   widen_step<D, kLoads>(loaded, row.flip, x);

@@ -37,7 +37,6 @@ struct SharedState {
   MapMessage map;
   SamplePlan plan;
   RowMapping mapping;                  // of a mapped launch
-  int32_t looked_at;                   // in its table
   uint32_t before[kMaxClusterBlocks];  // what earlier blocks pass
   uint32_t survivors;
   uint32_t winners;
