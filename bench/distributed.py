@@ -46,7 +46,7 @@ SUITE = "distributed"
 METHODS = ("gather", "threshold")
 ONE_GPU = f"{OURS} on one GPU alone"
 
-_SCORES = 1 << 26  # per rank, from which the shards of all calls are cut: 256 MB
+_SCORES = 1 << 28  # per rank, from which the shards of all calls are cut: 1 GB
 _SWEEP = 1 << 27  # bytes that are read before each replay
 _CALLS = 24  # in a graph, at most
 _GRAPH_BYTES = 1 << 29

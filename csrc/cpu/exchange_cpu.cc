@@ -58,6 +58,9 @@ void merge_row(const MergeArgs& args, const Shards& shards, int64_t row) {
     });
   }
 
+  // Never more than there is room for, whatever the other ranks have sent.
+  winners.resize(std::min(winners.size(), static_cast<size_t>(args.k)));
+
   using Raw = typename RawOf<D>::Type;
   int32_t* const indices = args.indices + row * args.k;
   Raw* const values = static_cast<Raw*>(args.values) + row * args.k;

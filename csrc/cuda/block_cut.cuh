@@ -156,7 +156,8 @@ __device__ __forceinline__ Cut find_cut(uint32_t wanted, const OrdinalRange& see
     } else {
       cut.high = static_cast<uint32_t>(high);
     }
-    if (cut.inside == cut.wanted) {  // the whole bin is
+    // The whole bin is, or, which no rank that works right sends, they are one and the same.
+    if (cut.inside == cut.wanted || (cut.tie && shift == 0 && cut.inside > 1)) {
       if (cut.tie) {
         cut.tie_high = low;
       } else {

@@ -21,6 +21,7 @@ __all__ = [
     "WORTH_BYTES",
     "check_method",
     "choose_method",
+    "count_of",
     "part_bytes",
     "received_bytes",
     "slots_of",
@@ -38,6 +39,7 @@ _INDEX_BYTES = 4
 _SAMPLE_BYTES = 8
 _WORD_BYTES = 8
 _ALIGNMENT = 16
+_GROUP = 4
 
 
 def check_method(method: object) -> None:
@@ -58,6 +60,13 @@ def stride_of(k: int) -> int:
     return stride
 
 
+def count_of(k: int, width: int) -> int:
+    """How many elements of each row every rank selects of its own, where the widest shard has
+    ``width``: the best ``k``, and as many more as fill the vectors by which they are merged.
+    """
+    return -(-min(k, width) // _GROUP) * _GROUP
+
+
 def part_bytes(rows: int, count: int, element_bytes: int) -> int:
     """What a rank contributes to the all-gather of ``"gather"``: ``count`` pairs of each row."""
     size = rows * count * (_INDEX_BYTES + element_bytes)
@@ -67,7 +76,7 @@ def part_bytes(rows: int, count: int, element_bytes: int) -> int:
 def slots_of(ranks: int, k: int) -> int:
     """Slots of a row in the all-reduce of ``"threshold"``; enough for any scores."""
     stride = stride_of(k)
-    return stride * (-(-k // stride) + ranks)
+    return -(-stride * (-(-k // stride) + ranks) // _GROUP) * _GROUP
 
 
 def received_bytes(method: str, ranks: int, rows: int, k: int, element_bytes: int) -> int:
@@ -83,10 +92,10 @@ def received_bytes(method: str, ranks: int, rows: int, k: int, element_bytes: in
         k: of the call.
         element_bytes: of a score, 4 or 2.
     """
-    others = ranks - 1
+    others, count = ranks - 1, count_of(k, k)
     if method == "gather":
-        return others * part_bytes(rows, k, element_bytes)
-    samples = others * rows * (k // stride_of(k)) * _SAMPLE_BYTES
+        return others * part_bytes(rows, count, element_bytes)
+    samples = others * rows * (count // stride_of(k)) * _SAMPLE_BYTES
     words = rows * slots_of(ranks, k) * _WORD_BYTES
     return samples + 2 * others * words // ranks
 
