@@ -78,9 +78,6 @@ struct Selected {
   }
 };
 
-// Candidates of a row are as many as fill groups of this size, so that they are read by vectors.
-constexpr uint32_t kCandidateGroup = 4;
-
 // A part is the indices and then the values; the next begins at the next multiple of 16 bytes.
 TL_TOPK_HD int64_t part_bytes(int64_t rows, int64_t count, Dtype dtype) {
   return (rows * count * (4 + (dtype == Dtype::kFloat32 ? 4 : 2)) + 15) / 16 * 16;
@@ -107,10 +104,10 @@ struct MergeArgs {
   Dtype dtype;
   Order order;
   bool largest;
-  const void* parts;       // null: words
-  const uint64_t* words;   // (rows, slots)
-  uint32_t per_rank;       // in whole groups
-  uint32_t slots;          // in whole groups
+  const void* parts;      // null: words
+  const uint64_t* words;  // (rows, slots)
+  uint32_t per_rank;
+  uint32_t slots;
   int32_t* indices;        // (rows, k), in the whole row
   void* values;            // (rows, k)
   int32_t* local_indices;  // (rows, k), of those among them that this rank has; null: not wanted
@@ -146,18 +143,13 @@ struct ContributeArgs {
   uint32_t stride;
   uint32_t samples;
   const uint64_t* ranks;  // (shards.ranks, rows, samples)
-  uint32_t slots;         // slots_of(k, stride, shards.ranks)
+  uint32_t slots;         // stride * (bound_of(k, stride) + shards.ranks)
   uint64_t* words;        // (rows, slots)
 };
 
 // J above: the bound is the J-th best sample.
 TL_TOPK_HD uint32_t bound_of(int64_t k, uint32_t stride) {
   return static_cast<uint32_t>((k + stride - 1) / stride);
-}
-
-TL_TOPK_HD uint32_t slots_of(int64_t k, uint32_t stride, uint32_t ranks) {
-  const uint32_t slots = stride * (bound_of(k, stride) + ranks);
-  return (slots + kCandidateGroup - 1) / kCandidateGroup * kCandidateGroup;
 }
 
 // From lengths of the whole row to lengths of this rank's shard.

@@ -103,23 +103,6 @@ int64_t checked_stride(int64_t stride) {
   return stride;
 }
 
-// Of candidates to be merged, which are read by vectors.
-template <typename T>
-T* in_groups(const char* name, const DLTensor* tensor, DLDevice device, DLDataType dtype,
-             int64_t rows, int64_t columns, int64_t candidates) {
-  if (candidates % kCandidateGroup != 0) {
-    TVM_FFI_THROW(ValueError) << name << ": expected a multiple of " << kCandidateGroup
-                              << " candidates a row, got " << candidates;
-  }
-  T* const data = dense<T>(name, tensor, device, dtype, rows, columns);
-  constexpr uintptr_t kAlignment = 16;
-  if (reinterpret_cast<uintptr_t>(data) % kAlignment != 0) {
-    TVM_FFI_THROW(ValueError) << name << ": expected memory aligned to " << kAlignment
-                              << " bytes, got it at " << static_cast<void*>(data);
-  }
-  return data;
-}
-
 Selected selected_of(const DLTensor* indices, const DLTensor* values) {
   check_matrix("indices", *indices);
   const int64_t rows = indices->shape[0], count = indices->shape[1];
@@ -154,8 +137,7 @@ void ShardsObj::merge_parts(DLTensor* parts, int64_t count, DLTensor* indices, D
   check_matrix("out indices", *indices);
   const int64_t bytes = part_bytes(indices->shape[0], count, parse_dtype(values->dtype));
   MergeArgs args{};
-  args.parts =
-      in_groups<void>("parts", parts, indices->device, kUInt8, shards_.ranks, bytes, count);
+  args.parts = dense<void>("parts", parts, indices->device, kUInt8, shards_.ranks, bytes);
   args.per_rank = static_cast<uint32_t>(count);
   merge(args, indices, values, local_indices, largest, order);
 }
@@ -166,8 +148,8 @@ void ShardsObj::merge_words(DLTensor* words, DLTensor* indices, DLTensor* values
   check_matrix("out indices", *indices);
   check_matrix("words", *words);
   MergeArgs args{};
-  args.words = in_groups<uint64_t>("words", words, indices->device, kInt64, indices->shape[0],
-                                   words->shape[1], words->shape[1]);
+  args.words =
+      dense<uint64_t>("words", words, indices->device, kInt64, indices->shape[0], words->shape[1]);
   args.slots = static_cast<uint32_t>(words->shape[1]);
   merge(args, indices, values, local_indices, largest, order);
 }
@@ -220,7 +202,7 @@ void ShardsObj::contribute(DLTensor* indices, DLTensor* values, DLTensor* sample
   args.k = k;
   args.stride = static_cast<uint32_t>(stride);
   args.samples = static_cast<uint32_t>(count);
-  args.slots = slots_of(k, args.stride, shards_.ranks);
+  args.slots = args.stride * (bound_of(k, args.stride) + shards_.ranks);
   args.ranks =
       dense<uint64_t>("samples", samples, device, kInt64, shards_.ranks, selected.rows * count);
   args.words = dense<uint64_t>("words", words, device, kInt64, selected.rows, args.slots);

@@ -187,9 +187,14 @@ class TestRule:
         assert rule.choose_method(8, 1, 2048, 4) == "gather"
 
     def test_many_ranks_agree_on_a_threshold(self) -> None:
+        assert rule.choose_method(16, 1, 2048, 4) == "threshold"
         assert rule.choose_method(64, 64, 2048, 4) == "threshold"
         gathered = rule.received_bytes("gather", 64, 64, 2048, 4)
         assert rule.received_bytes("threshold", 64, 64, 2048, 4) * 8 < gathered
+
+    def test_many_rows_as_well(self) -> None:
+        assert rule.choose_method(8, 16, 2048, 4) == "gather"
+        assert rule.choose_method(8, 256, 2048, 4) == "threshold"
 
     @pytest.mark.parametrize("k", [1, 2, 8, 100, 512, 2048, 4096, 100_000])
     def test_the_stride_is_about_the_best(self, k: int) -> None:

@@ -1,12 +1,11 @@
 #include "cpu/exchange_cpu.h"
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <type_traits>
 #include <utility>
 #include <vector>
-
-#include "cpu/select.h"
 
 namespace tl_topk {
 namespace {
@@ -24,10 +23,13 @@ void with_dtype(Dtype dtype, const F& f) {
   }
 }
 
-// The k-th best of `ranks`, or the least rank there is where they are fewer.
+// The k-th best of `ranks`, or the least rank there is where they are fewer. They need not be
+// distinct: what other ranks send decides how many are selected, never whether this ends.
 uint64_t bound_among(std::vector<uint64_t> ranks, int64_t k) {
-  const auto count = static_cast<int64_t>(ranks.size());
-  return count <= k ? 1 : kth_rank(ranks.data(), count, k, ranks.data());
+  if (static_cast<int64_t>(ranks.size()) <= k) return 1;
+  const auto kth = ranks.begin() + (k - 1);
+  std::nth_element(ranks.begin(), kth, ranks.end(), std::greater<>());
+  return *kth;
 }
 
 struct Winner {

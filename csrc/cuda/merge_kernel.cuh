@@ -22,61 +22,36 @@ struct MergeParams {
 
 constexpr uint32_t kMergeLoads = 8;  // candidates of a thread in flight
 constexpr uint32_t kMostHeld = kMergeLoads * kThreads;
-constexpr uint32_t kMergeGroups = kMergeLoads / kCandidateGroup;
-static_assert(kCandidateGroup == 4, "vectors of four");
 
 union MergeScratch {
   CutScratch cut;
   OrderScratch order;
 };
 
-// Where the candidates of a row come from, in groups that lie side by side. Reading one takes no
-// branch, so that many loads can be in flight; where it lies in the whole row is reckoned only for
-// those that matter.
+// Where the candidates of a row come from. Reading one takes no branch, so that many loads can be
+// in flight; where it lies in the whole row is reckoned only for those that matter.
 template <Dtype D, bool kWords>
 struct CandidateSource {
   const MergeArgs& args;
   const Shards& shards;
   uint32_t row;
 
-  // Which rank has the candidates of the group that begins at i; 0 if kWords.
-  __device__ __forceinline__ uint32_t rank_of(uint32_t i) const {
-    if constexpr (kWords) return 0;
-    return i / args.per_rank;
-  }
-
-  // The group that begins at i, of `rank`. Indices are in the row if kWords, else in its shard.
-  __device__ __forceinline__ void read(uint32_t i, uint32_t rank, Candidate* c) const {
+  // Its index in the row if kWords, else in its rank's shard.
+  __device__ __forceinline__ Candidate read(uint32_t i) const {
     if constexpr (kWords) {
-      const uint64_t* const word = args.words + static_cast<int64_t>(row) * args.slots + i;
-#pragma unroll
-      for (uint32_t j = 0; j < kCandidateGroup; j += 2) {
-        const auto pair = *reinterpret_cast<const ulonglong2*>(word + j);
-        c[j] = candidate_of(pair.x);
-        c[j + 1] = candidate_of(pair.y);
-      }
+      return candidate_of(args.words[static_cast<int64_t>(row) * args.slots + i]);
     } else {
-      using Raw = typename RawOf<D>::Type;
+      const uint32_t rank = i / args.per_rank;
       const Selected part = part_at(args.parts, args.rows, args.per_rank, D, rank);
       const int64_t place = static_cast<int64_t>(row) * args.per_rank + (i - rank * args.per_rank);
-      const auto index = *reinterpret_cast<const int4*>(part.indices + place);
-      const Raw* const value = static_cast<const Raw*>(part.values) + place;
-      uint4 bits;
-      if constexpr (D == Dtype::kFloat32) {
-        bits = *reinterpret_cast<const uint4*>(value);
-      } else {
-        const auto two = *reinterpret_cast<const uint2*>(value);
-        bits = {two.x & 0xffffu, two.x >> 16, two.y & 0xffffu, two.y >> 16};
-      }
-      c[0] = {bits.x, static_cast<uint32_t>(index.x), index.x >= 0};
-      c[1] = {bits.y, static_cast<uint32_t>(index.y), index.y >= 0};
-      c[2] = {bits.z, static_cast<uint32_t>(index.z), index.z >= 0};
-      c[3] = {bits.w, static_cast<uint32_t>(index.w), index.w >= 0};
+      const int32_t index = part.indices[place];
+      const uint32_t bits = static_cast<const typename RawOf<D>::Type*>(part.values)[place];
+      return {bits, static_cast<uint32_t>(index), index >= 0};
     }
   }
-  __device__ __forceinline__ uint32_t index_in_row(uint32_t rank, uint32_t index) const {
+  __device__ __forceinline__ uint32_t index_in_row(uint32_t i, uint32_t index) const {
     if constexpr (kWords) return index;
-    return shards.global_index(rank, index);
+    return shards.global_index(i / args.per_rank, index);
   }
 };
 
@@ -90,26 +65,19 @@ struct RowCandidates {
   uint32_t ordinal[kMergeLoads] = {};
   uint32_t index[kMergeLoads] = {};
   uint32_t bits[kMergeLoads] = {};
-  uint32_t rank[kMergeGroups] = {};
 
-  // Where group g of the batch begins.
-  __device__ __forceinline__ uint32_t group(uint32_t first, uint32_t g) const {
-    return first + (g * kThreads + threadIdx.x) * kCandidateGroup;
+  __device__ __forceinline__ uint32_t place(uint32_t first, uint32_t u) const {
+    return first + u * kThreads + threadIdx.x;
   }
 
   __device__ __forceinline__ void load(uint32_t first) {
     Candidate c[kMergeLoads];
 #pragma unroll
-    for (uint32_t g = 0; g < kMergeGroups; ++g) {
-      const uint32_t i = min(group(first, g), n - kCandidateGroup);
-      rank[g] = source.rank_of(i);
-      source.read(i, rank[g], c + g * kCandidateGroup);
-    }
+    for (uint32_t u = 0; u < kMergeLoads; ++u) c[u] = source.read(min(place(first, u), n - 1));
 #pragma unroll
     for (uint32_t u = 0; u < kMergeLoads; ++u) {
       const uint32_t key = order_key(orient(widen<D>(c[u].bits), source.args.largest));
-      const bool inside = group(first, u / kCandidateGroup) < n;
-      ordinal[u] = ordinal_of(key, c[u].present && inside);
+      ordinal[u] = ordinal_of(key, c[u].present && place(first, u) < n);
       index[u] = c[u].index;
       bits[u] = c[u].bits;
     }
@@ -131,15 +99,10 @@ struct RowCandidates {
     in_batches([&](uint32_t first) {
       load(first);
 #pragma unroll
-      for (uint32_t u = 0; u < kMergeLoads; ++u) seen.see(ordinal[u]);
-      if constexpr (!kHeld) {
-        if (staged == nullptr) return;
-#pragma unroll
-        for (uint32_t g = 0; g < kMergeGroups; ++g) {
-          if (group(first, g) >= n) continue;
-          const uint32_t* const own = ordinal + g * kCandidateGroup;
-          *reinterpret_cast<uint4*>(staged + group(first, g)) = {own[0], own[1], own[2], own[3]};
-        }
+      for (uint32_t u = 0; u < kMergeLoads; ++u) {
+        seen.see(ordinal[u]);
+        if (!kHeld && staged != nullptr && place(first, u) < n)
+          staged[place(first, u)] = ordinal[u];
       }
     });
     return seen;
@@ -151,30 +114,21 @@ struct RowCandidates {
   __device__ __forceinline__ void for_each(F&& f) {
     in_batches([&](uint32_t first) {
       const bool whole = kHeld || kWhole || staged == nullptr;
-      if constexpr (!kHeld) {
-        if (whole) {
-          load(first);
-        } else {
+      if (!whole) {
 #pragma unroll
-          for (uint32_t u = 0; u < kMergeLoads; ++u) {
-            const uint32_t begin = group(first, u / kCandidateGroup);
-            ordinal[u] = begin < n ? staged[begin + u % kCandidateGroup] : 0;
-          }
+        for (uint32_t u = 0; u < kMergeLoads; ++u) {
+          ordinal[u] = place(first, u) < n ? staged[place(first, u)] : 0;
         }
+      } else if (!kHeld) {
+        load(first);
       }
 #pragma unroll
       for (uint32_t u = 0; u < kMergeLoads; ++u) {
         f(ordinal[u], [&] {
-          constexpr uint32_t kGroup = kCandidateGroup;
-          if (whole) {
-            return Candidate{bits[u], source.index_in_row(rank[u / kGroup], index[u]), true};
-          }
-          Candidate c[kGroup];
-          const uint32_t begin = group(first, u / kGroup);
-          const uint32_t from = source.rank_of(begin);
-          source.read(begin, from, c);
-          return Candidate{c[u % kGroup].bits, source.index_in_row(from, c[u % kGroup].index),
-                           true};
+          const uint32_t i = place(first, u);
+          Candidate c = whole ? Candidate{bits[u], index[u], true} : source.read(i);
+          c.index = source.index_in_row(i, c.index);
+          return c;
         });
       }
     });

@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from tl_topk._ffi import Shards
 from tl_topk.distributed.request import REFUSED, Request, difference
-from tl_topk.distributed.rule import AUTO, choose_method, count_of, stride_of
+from tl_topk.distributed.rule import AUTO, choose_method, stride_of
 from tl_topk.plans import ClockCache
 
 __all__ = ["Agreement", "agree", "all_gather", "all_reduce", "refuse", "the_group"]
@@ -109,11 +109,10 @@ def refuse(group: Any) -> None:
 def _agreement(group: Any, request: Request, signatures: list[list[int]]) -> Agreement:
     widths = [signature[-1] for signature in signatures]
     shards = Shards(dist.get_rank(group), widths, request.block_size)
-    count = count_of(request.k, max(widths))
+    count = min(request.k, max(widths))
     method = request.method
     if method == AUTO:
-        wanted = min(request.k, max(widths))
-        method = choose_method(len(widths), request.rows, wanted, request.element_bytes)
+        method = choose_method(len(widths), request.rows, count, request.element_bytes)
     width = sum(widths)
     stride = stride_of(min(request.k, width))
     return Agreement(request, shards, width, count, method, stride)

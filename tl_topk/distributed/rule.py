@@ -18,10 +18,10 @@ from tl_topk.problem import one_of
 __all__ = [
     "AUTO",
     "METHODS",
+    "MOST_GATHERED",
     "WORTH_BYTES",
     "check_method",
     "choose_method",
-    "count_of",
     "part_bytes",
     "received_bytes",
     "slots_of",
@@ -31,15 +31,19 @@ __all__ = [
 AUTO = "auto"
 METHODS = ("gather", "threshold")
 
-#: What ``"threshold"`` must spare every rank to be chosen. Its second collective, its sort and its
-#: two small kernels take about as long as links of 50 GB/s need for this much.
-WORTH_BYTES = 1 << 20
+#: The most candidates of a row, ``ranks * k``, that ``"gather"`` is chosen for. One block merges
+#: them; on an H200 it takes 25 us for these and 50 us for twice as many, when the sort, the second
+#: collective and the smaller steps of ``"threshold"`` take less.
+MOST_GATHERED = 16_384
+
+#: What ``"threshold"`` must spare every rank to be chosen for fewer candidates: about what NVLink
+#: carries in the time of its second collective and its smaller steps.
+WORTH_BYTES = 4 << 20
 
 _INDEX_BYTES = 4
 _SAMPLE_BYTES = 8
 _WORD_BYTES = 8
 _ALIGNMENT = 16
-_GROUP = 4
 
 
 def check_method(method: object) -> None:
@@ -60,13 +64,6 @@ def stride_of(k: int) -> int:
     return stride
 
 
-def count_of(k: int, width: int) -> int:
-    """How many elements of each row every rank selects of its own, where the widest shard has
-    ``width``: the best ``k``, and as many more as fill the vectors by which they are merged.
-    """
-    return -(-min(k, width) // _GROUP) * _GROUP
-
-
 def part_bytes(rows: int, count: int, element_bytes: int) -> int:
     """What a rank contributes to the all-gather of ``"gather"``: ``count`` pairs of each row."""
     size = rows * count * (_INDEX_BYTES + element_bytes)
@@ -76,7 +73,7 @@ def part_bytes(rows: int, count: int, element_bytes: int) -> int:
 def slots_of(ranks: int, k: int) -> int:
     """Slots of a row in the all-reduce of ``"threshold"``; enough for any scores."""
     stride = stride_of(k)
-    return -(-stride * (-(-k // stride) + ranks) // _GROUP) * _GROUP
+    return stride * (-(-k // stride) + ranks)
 
 
 def received_bytes(method: str, ranks: int, rows: int, k: int, element_bytes: int) -> int:
@@ -92,18 +89,20 @@ def received_bytes(method: str, ranks: int, rows: int, k: int, element_bytes: in
         k: of the call.
         element_bytes: of a score, 4 or 2.
     """
-    others, count = ranks - 1, count_of(k, k)
+    others = ranks - 1
     if method == "gather":
-        return others * part_bytes(rows, count, element_bytes)
-    samples = others * rows * (count // stride_of(k)) * _SAMPLE_BYTES
+        return others * part_bytes(rows, k, element_bytes)
+    samples = others * rows * (k // stride_of(k)) * _SAMPLE_BYTES
     words = rows * slots_of(ranks, k) * _WORD_BYTES
     return samples + 2 * others * words // ranks
 
 
 def choose_method(ranks: int, rows: int, k: int, element_bytes: int) -> str:
-    """The method of ``method="auto"``: ``"threshold"`` where it spares each rank
-    :data:`WORTH_BYTES`, else ``"gather"``.
+    """The method of ``method="auto"``: ``"threshold"`` where a row has more candidates than
+    :data:`MOST_GATHERED` or each rank is spared :data:`WORTH_BYTES`, else ``"gather"``.
     """
+    if ranks * k > MOST_GATHERED:
+        return "threshold"
     spared = received_bytes("gather", ranks, rows, k, element_bytes) - received_bytes(
         "threshold", ranks, rows, k, element_bytes
     )
