@@ -83,8 +83,7 @@ void check_dense(const char* name, const TensorArg& arg) {
 template <typename T>
 T* dense(const char* name, const DLTensor* tensor, DLDevice device, DLDataType dtype, int64_t rows,
          int64_t columns) {
-  const TensorArg arg(name, tensor);
-  arg.on(device).of(dtype).shaped(2, rows, columns);
+  const TensorArg arg(name, tensor, {device, 2, dtype, rows, columns});
   check_dense(name, arg);
   return static_cast<T*>(arg.data());
 }
@@ -92,6 +91,13 @@ T* dense(const char* name, const DLTensor* tensor, DLDevice device, DLDataType d
 void check_matrix(const char* name, const DLTensor& tensor) {
   if (tensor.ndim != 2) {
     TVM_FFI_THROW(ValueError) << name << ": expected shape (rows, columns), got " << tensor.ndim
+                              << " dimensions";
+  }
+}
+
+void check_vector(const char* name, const DLTensor& tensor) {
+  if (tensor.ndim != 1) {
+    TVM_FFI_THROW(ValueError) << name << ": expected shape (rows,), got " << tensor.ndim
                               << " dimensions";
   }
 }
@@ -121,10 +127,11 @@ ShardsObj::ShardsObj(int64_t rank, ffi::Array<int64_t> widths, int64_t block)
       shards_(make_shards(rank, this->widths, block)) {}
 
 void ShardsObj::local_lengths(DLTensor* lengths, DLTensor* local) const {
-  const TensorArg whole("lengths", lengths), own("local", local);
-  const int64_t rows = whole.columns();
-  whole.on(local->device).of_int32_or_int64().shaped(1, 1, rows);
-  own.of(kInt32).shaped(1, 1, rows).apart_from(whole);
+  check_vector("lengths", *lengths);
+  const int64_t rows = lengths->shape[0];
+  const TensorArg whole = TensorArg::integers("lengths", lengths, local->device, rows);
+  const TensorArg own("local", local, {local->device, 1, kInt32, 1, rows});
+  own.apart_from(whole);
   const LengthsArgs args{rows, {whole.data(), whole.is_int64()}, static_cast<int32_t*>(own.data())};
   run_on(
       local->device, [&] { local_lengths_cpu(args, shards_); },

@@ -2,6 +2,7 @@
 
 #include <cuda_runtime.h>
 
+#include <atomic>
 #include <type_traits>
 
 #include "cuda/merge_kernel.cuh"
@@ -25,6 +26,20 @@ LaunchConfig blocks_of(int64_t blocks, int64_t shared_bytes) {
   config.grid_blocks = blocks;
   config.shared_bytes = shared_bytes;
   return config;
+}
+
+template <auto kKernel, typename... Params>
+void launch(const LaunchConfig& config, cudaStream_t stream, const Params&... params) {
+  static std::atomic<bool> allowed[kMaxDevices];  // doing it twice is harmless: no lock
+  int device = 0;
+  check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+  if (device >= kMaxDevices || !allowed[device].load(std::memory_order_relaxed)) {
+    allow_large_launches(reinterpret_cast<KernelSymbol>(kKernel), device);
+    if (device < kMaxDevices) allowed[device].store(true, std::memory_order_relaxed);
+  }
+  cudaLaunchAttribute cluster;
+  const cudaLaunchConfig_t settings = runtime_launch(config, stream, cluster);
+  check_cuda(cudaLaunchKernelEx(&settings, kKernel, params...), "cudaLaunchKernelEx");
 }
 
 // Calls f with the dtype as a constant.
