@@ -15,7 +15,7 @@ from bench.results import OURS, Document
 __all__ = ["measured", "projected"]
 
 _K = 2048
-_ABOVE = {"loc": "outside lower center", "frameon": False}
+_BELOW: Any = {"loc": "outside lower center", "frameon": False}
 
 
 def measured(documents: dict[str, Document]) -> Figure | None:
@@ -42,7 +42,7 @@ def measured(documents: dict[str, Document]) -> Figure | None:
         panel.set_xlabel("scores in a whole row")
         length_axis(panel, here)
     panels[0].set_ylabel("microseconds a call")
-    figure.legend(*panels[0].get_legend_handles_labels(), ncols=3, **_ABOVE)
+    figure.legend(*panels[0].get_legend_handles_labels(), ncols=3, **_BELOW)
     return titled(figure, f"Exact top {_K} of float32 rows divided over two GPUs", [document])
 
 
@@ -64,7 +64,7 @@ def projected(documents: dict[str, Document]) -> Figure | None:
         panel.set_xscale("log", base=2)
         panel.set_xticks(ranks, [str(count) for count in ranks])
     panels[0].set_ylabel("microseconds a step")
-    figure.legend(*panels[0].get_legend_handles_labels(), ncols=2, **_ABOVE)
+    figure.legend(*panels[0].get_legend_handles_labels(), ncols=2, **_BELOW)
     title = "Projected: collectives as measured on two GPUs, beyond them as assumed"
     return titled(figure, title, [document])
 

@@ -51,9 +51,14 @@ _NOTES = {
         " between barriers. Votes: an atomic a lane. Pair ranking: the cut's bin goes by exact"
         " digits."
     ),
+    "distributed": (
+        "k as given, float32, NCCL over NVLink. Interrupted before 64 x 4M, which was not run."
+        " Ours on one GPU alone has the whole rows already."
+    ),
     "scaling": (
         "In brackets the collectives' share: measured on two GPUs, beyond them by the assumptions"
-        " recorded with the data. All else is measured."
+        " recorded with the data. All else is measured. Selections from shards of 8M and more took"
+        " far longer at that commit than their bytes explain, and were not measured again."
     ),
     PHASES_SUITE: "Of the block that takes longest; the rest is launch and drain.",
 }
