@@ -13,6 +13,7 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
+from bench import distributed_figures
 from bench.cases import Case, length_name
 from bench.figures_inside import crossover, host, phases
 from bench.plotting import GREY, STYLE, length_axis, line_style, time_axis, titled
@@ -181,6 +182,8 @@ FIGURES: dict[str, Callable[[dict[str, Document]], Figure | None]] = {
     "crossover": crossover,
     "phases": phases,
     "host": host,
+    "distributed": distributed_figures.measured,
+    "scaling": distributed_figures.projected,
 }
 
 

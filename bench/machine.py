@@ -33,7 +33,7 @@ def machine(device: str) -> dict[str, Any]:
     if device == "cuda":
         facts |= {
             "gpu": torch.cuda.get_device_name(),
-            "driver": _output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
+            "driver": _driver(),
             "cuda": torch.version.cuda,
             "tl_topk_architectures": build["architectures"],
             "copy_tb_per_s": round(_copy_speed(), 2),
@@ -56,6 +56,12 @@ def _output(*command: str) -> str:
     except (OSError, subprocess.SubprocessError):
         return ""
     return run.stdout.strip()
+
+
+def _driver() -> str:
+    """nvidia-smi names it once for each GPU."""
+    versions = _output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
+    return versions.partition("\n")[0]
 
 
 def _cpu_name() -> str:

@@ -32,6 +32,7 @@ from bench.results import (
     sha256,
 )
 from bench.tables import console_table, table_of
+from bench_documents import distributed_documents
 from bench_kit import SMALL, Careless, document, ours, run_small
 
 # Published figures, tables, figures
@@ -213,6 +214,7 @@ def all_documents() -> dict[str, Document]:
         FUSED_SUITE: fused_document(),
         HOST_SUITE: document(HOST_SUITE, calls),
         PHASES_SUITE: document(PHASES_SUITE, [launch.as_dict()]),
+        **distributed_documents(),
     }
 
 
