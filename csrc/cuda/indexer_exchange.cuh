@@ -28,11 +28,11 @@ struct __align__(8) BlockSpan {
 
 struct Exchange {
   unsigned char* memory;
-  uint32_t blocks;     // of the scoring kernel
+  uint32_t blocks;  // of the scoring kernel
   uint32_t sequences;
-  uint32_t queries;    // of a sequence: a row each
-  uint32_t capacity;   // of a segment
-  uint32_t warps;      // of a block that publish a maximum
+  uint32_t queries;   // of a sequence: a row each
+  uint32_t capacity;  // of a segment
+  uint32_t warps;     // of a block that publish a maximum
 
   // Blocks and sequences advance together along the tiles, so that this is unique.
   __host__ __device__ uint32_t segment(uint32_t block, uint32_t sequence, uint32_t query) const {

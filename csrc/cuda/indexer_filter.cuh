@@ -61,8 +61,8 @@ __device__ __forceinline__ uint32_t block_of_tile(uint32_t tile, uint32_t total,
 
 // The scores of this warp's keys in one kept tile, one a lane; the upper half has none.
 template <uint32_t kTile>
-__device__ __forceinline__ void pass_tile(const float* tile, uint32_t first_position, uint32_t query,
-                                          FilterState& state, Survivor* segment,
+__device__ __forceinline__ void pass_tile(const float* tile, uint32_t first_position,
+                                          uint32_t query, FilterState& state, Survivor* segment,
                                           uint32_t capacity) {
   const uint32_t lane = threadIdx.x % kLanes;
   const uint32_t at = threadIdx.x / kLanes * kKeysPerWarp + lane;
@@ -98,8 +98,7 @@ __device__ __forceinline__ void filter_tile(const float* kept, FilterState& stat
         if (turn > 0) key = max(key, state.maxima[q][warp]);
         state.maxima[q][warp] = key;
         if (last) {
-          uint64_t* const place =
-              x.published(x.segment(visit.block, visit.sequence, q)) + warp;
+          uint64_t* const place = x.published(x.segment(visit.block, visit.sequence, q)) + warp;
           *static_cast<volatile uint64_t*>(place) = static_cast<uint64_t>(nonce) << 32 | key;
         }
       }
@@ -155,8 +154,7 @@ __device__ __forceinline__ Ranks plan_ranks(uint32_t k, uint32_t length, uint32_
   const float m = static_cast<float>(groups);
   const float share = static_cast<float>(k) / static_cast<float>(length);
   if (share >= 1.0f) return {0, 1};
-  const float odds =
-      1.0f - exp2f(static_cast<float>(group_keys) * __log2f(1.0f - share));
+  const float odds = 1.0f - exp2f(static_cast<float>(group_keys) * __log2f(1.0f - share));
   const float expected = m * odds;
   const float margin = kDeviations * __fsqrt_rn(expected * (1.0f - odds)) + 2.0f;
   const float low = ceilf(expected + margin);
@@ -171,7 +169,7 @@ __device__ __forceinline__ void find_floors(FilterState& state, const Exchange& 
                                             uint32_t row_tiles, uint32_t total, uint32_t length,
                                             uint32_t k) {
   constexpr uint32_t kWarpsPerTile = kTile / kKeysPerWarp;
-  constexpr uint32_t kPairs = kWarpsPerTile / 2;  // maxima are read two at a time, as one group
+  constexpr uint32_t kPairs = kWarpsPerTile / 2;     // maxima are read two at a time, as one group
   constexpr uint32_t kHeld = kPairs == 8 ? 36 : 18;  // 144 blocks; more are not asked
   constexpr uint32_t kPatience = 64;  // looks, a microsecond each: not all blocks may be running
   const uint32_t lane = threadIdx.x % kLanes;
@@ -198,9 +196,8 @@ __device__ __forceinline__ void find_floors(FilterState& state, const Exchange& 
 #pragma unroll
         for (uint32_t u = 0; u < kBatch; ++u) {
           const uint32_t group = min((batch + u) * kLanes + lane, groups - 1);
-          const uint64_t* pair =
-              x.published(x.segment(first + group / kPairs, visit.sequence, q)) +
-              group % kPairs * 2;
+          const uint64_t* pair = x.published(x.segment(first + group / kPairs, visit.sequence, q)) +
+                                 group % kPairs * 2;
           asm volatile("ld.volatile.global.v2.u64 {%0, %1}, [%2];"
                        : "=l"(pairs[u][0]), "=l"(pairs[u][1])
                        : "l"(pair));
@@ -211,8 +208,7 @@ __device__ __forceinline__ void find_floors(FilterState& state, const Exchange& 
           const uint64_t b = pairs[u][1];
           all_here &= a >> 32 == nonce && b >> 32 == nonce;
           const bool counts = (batch + u) * kLanes + lane < groups;
-          keys[batch + u] =
-              counts ? max(static_cast<uint32_t>(a), static_cast<uint32_t>(b)) : 0;
+          keys[batch + u] = counts ? max(static_cast<uint32_t>(a), static_cast<uint32_t>(b)) : 0;
         }
       }
       complete = __all_sync(kEveryLane, all_here);
@@ -253,8 +249,7 @@ __device__ __forceinline__ void find_floors(FilterState& state, const Exchange& 
     while (load_volatile(&state.done) != visit.number) __nanosleep(100);
     if (lane == 0) {
       constexpr uint32_t kMinusInfKey = 0x007fffffu;
-      state.floors[q] =
-          floor <= kMinusInfKey ? -INFINITY : __uint_as_float(bits_of_key(floor));
+      state.floors[q] = floor <= kMinusInfKey ? -INFINITY : __uint_as_float(bits_of_key(floor));
       state.ceilings[q] =
           ceiling <= kMinusInfKey ? -INFINITY : __uint_as_float(bits_of_key(ceiling));
     }
@@ -274,12 +269,15 @@ __device__ __forceinline__ void sift(const void* kept, void* state, void* exchan
                                      int sequences, int capacity, int nonce, int block,
                                      int sequence, int number, int tiles, int turn, int tile) {
   const auto u = [](int x) { return static_cast<uint32_t>(x); };
-  const Exchange x{static_cast<unsigned char*>(exchange), u(blocks),   u(sequences), kQueries,
-                   u(capacity), kTile / kKeysPerWarp};
-  filter_tile<kTile, kQueries, kKept>(static_cast<const float*>(kept),
-                                      *static_cast<FilterState*>(state), x,
-                                      {u(block), u(sequence), u(number), u(tiles)}, u(nonce),
-                                      u(turn), u(tile));
+  const Exchange x{static_cast<unsigned char*>(exchange),
+                   u(blocks),
+                   u(sequences),
+                   kQueries,
+                   u(capacity),
+                   kTile / kKeysPerWarp};
+  filter_tile<kTile, kQueries, kKept>(
+      static_cast<const float*>(kept), *static_cast<FilterState*>(state), x,
+      {u(block), u(sequence), u(number), u(tiles)}, u(nonce), u(turn), u(tile));
 }
 
 template <uint32_t kTile, uint32_t kQueries>
@@ -287,8 +285,12 @@ __device__ __forceinline__ void conclude(void* state, void* exchange, int blocks
                                          int capacity, int block, int sequence, int number,
                                          int tiles, bool starts, bool ends) {
   const auto u = [](int x) { return static_cast<uint32_t>(x); };
-  const Exchange x{static_cast<unsigned char*>(exchange), u(blocks),   u(sequences), kQueries,
-                   u(capacity), kTile / kKeysPerWarp};
+  const Exchange x{static_cast<unsigned char*>(exchange),
+                   u(blocks),
+                   u(sequences),
+                   kQueries,
+                   u(capacity),
+                   kTile / kKeysPerWarp};
   constexpr uint32_t kThreads = kTile / kKeysPerWarp * kLanes;
   finish_visit<kQueries>(*static_cast<FilterState*>(state), x,
                          {u(block), u(sequence), u(number), u(tiles)}, kThreads, starts, ends);
@@ -299,8 +301,12 @@ __device__ __forceinline__ void guess(void* state, void* exchange, int blocks, i
                                       int capacity, int nonce, int block, int sequence, int number,
                                       int before, int row_tiles, int total, int length, int k) {
   const auto u = [](int x) { return static_cast<uint32_t>(x); };
-  const Exchange x{static_cast<unsigned char*>(exchange), u(blocks),   u(sequences), kQueries,
-                   u(capacity), kTile / kKeysPerWarp};
+  const Exchange x{static_cast<unsigned char*>(exchange),
+                   u(blocks),
+                   u(sequences),
+                   kQueries,
+                   u(capacity),
+                   kTile / kKeysPerWarp};
   find_floors<kTile, kQueries>(*static_cast<FilterState*>(state), x,
                                {u(block), u(sequence), u(number), 0}, u(nonce), u(before),
                                u(row_tiles), u(total), u(length), u(k));

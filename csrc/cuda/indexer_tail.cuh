@@ -18,10 +18,10 @@
 
 namespace tl_topk::indexer {
 
-constexpr uint32_t kTailBlocks = 8;        // in a cluster, one cluster a row
-constexpr uint32_t kListCapacity = 8192;   // survivors that the leader can hold
+constexpr uint32_t kTailBlocks = 8;       // in a cluster, one cluster a row
+constexpr uint32_t kListCapacity = 8192;  // survivors that the leader can hold
 constexpr uint32_t kTailBins = 512;
-constexpr uint32_t kMaxRanked = 256;       // ranked by one comparison a pair
+constexpr uint32_t kMaxRanked = 256;  // ranked by one comparison a pair
 constexpr uint32_t kMaxSegments = kThreads;
 constexpr uint32_t kPageKeys = 64;
 
@@ -30,7 +30,7 @@ enum class Result : uint32_t { kPositions = 0, kSlots = 1, kRagged = 2 };
 struct TailParams {
   const float* scores;  // (rows, width), of which each row's first `length` count
   const int32_t* lengths;
-  int32_t* indices;  // (rows, k)
+  int32_t* indices;        // (rows, k)
   const int32_t* table;    // (sequences, width / 64), for slots
   const int32_t* offsets;  // (rows,), for ragged indices
   Exchange exchange;
@@ -47,7 +47,7 @@ struct TailState {
   uint32_t offsets[kMaxSegments];  // of each segment in the list
   uint32_t counts[kMaxSegments];
   uint32_t warp_sums[kWarps];
-  uint32_t total;      // entries of the list
+  uint32_t total;  // entries of the list
   uint32_t overflow;
   uint32_t floor_key;  // the highest floor's
   uint32_t ceiling_key;
@@ -252,14 +252,14 @@ class Tail {
   // The k best of the list by digits of their ranks; entries at or below the floor do not count,
   // and a NaN floor rejects nothing.
   __device__ void select_by_digits(float floor, Threshold t) {
-    t = narrow(t, length_, p_.k, p_.k, s_.radix,
-               [&](auto&& f) {
-                 for_each_entry([&](float score, uint32_t position, bool valid) {
-                   f(rank_key(order_key(__float_as_uint(score)), position),
-                     valid && !(score <= floor));
-                 });
-               },
-               [](uint32_t*, uint32_t) {});
+    t = narrow(
+        t, length_, p_.k, p_.k, s_.radix,
+        [&](auto&& f) {
+          for_each_entry([&](float score, uint32_t position, bool valid) {
+            f(rank_key(order_key(__float_as_uint(score)), position), valid && !(score <= floor));
+          });
+        },
+        [](uint32_t*, uint32_t) {});
     for_each_entry([&](float score, uint32_t position, bool valid) {
       const bool wins = valid && !(score <= floor) &&
                         t.passes(rank_key(order_key(__float_as_uint(score)), position));
@@ -330,13 +330,14 @@ class Tail {
     Threshold t{0, 64, p_.k, length_};
     if (above < p_.k && p_.k <= above + equal) t = {tie_key, 32, p_.k - above, above + equal};
 
-    t = narrow(t, length_, p_.k, kListCapacity, s_.radix,
-               [&](auto&& f) {
-                 for_each_score([&](float score, uint32_t position, bool valid) {
-                   f(rank_key(order_key(__float_as_uint(score)), position), valid);
-                 });
-               },
-               [&](uint32_t* bins, uint32_t n) { sum_over_cluster(bins, n); });
+    t = narrow(
+        t, length_, p_.k, kListCapacity, s_.radix,
+        [&](auto&& f) {
+          for_each_score([&](float score, uint32_t position, bool valid) {
+            f(rank_key(order_key(__float_as_uint(score)), position), valid);
+          });
+        },
+        [&](uint32_t* bins, uint32_t n) { sum_over_cluster(bins, n); });
     if (threadIdx.x == 0) {
       s_.total = 0;
       s_.winners = 0;
@@ -345,8 +346,7 @@ class Tail {
     const ptx::ClusterAddress counter = ptx::cluster_address(&s_.total, 0);
     const ptx::ClusterAddress list = ptx::cluster_address(list_, 0);
     for_each_score([&](float score, uint32_t position, bool valid) {
-      const bool passes =
-          valid && t.passes(rank_key(order_key(__float_as_uint(score)), position));
+      const bool passes = valid && t.passes(rank_key(order_key(__float_as_uint(score)), position));
       const uint32_t votes = __ballot_sync(kAllLanes, passes);
       if (votes == 0) return;
       uint32_t base = 0;
