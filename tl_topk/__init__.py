@@ -10,6 +10,7 @@ from tl_topk._ffi import DeviceInfo, LaunchConfig, TopKPlan
 from tl_topk.about import Info, info
 from tl_topk.api import TopK, topk, topk_indices
 from tl_topk.arrays import adopt_torch
+from tl_topk.indexer import indexer_topk
 from tl_topk.mapped import topk_paged, topk_ragged
 from tl_topk.plans import clear_plan_cache
 
@@ -26,6 +27,7 @@ __all__ = [
     "TopKPlan",
     "__version__",
     "clear_plan_cache",
+    "indexer_topk",
     "info",
     "topk",
     "topk_indices",

@@ -1,0 +1,103 @@
+"""From checked arguments to the result: which way, and its steps."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from tl_topk import _ffi
+from tl_topk.api import topk_indices
+from tl_topk.dispatch import AUTO, Decision, require
+from tl_topk.indexer.arguments import Arguments
+from tl_topk.indexer.host_scores import NOT_SEEN, compute_scores, visible_range
+from tl_topk.indexer.results import convert_positions
+from tl_topk.problem import one_of
+
+__all__ = ["decide", "run"]
+
+#: The ways by the kind of device that the tensors lie on.
+_WAYS = {"cpu": ("cpu",), "cuda": ("dsmem", "pipelined")}
+
+#: The most that the fused kernel's leading block can hold.
+_MOST_FUSED = 4096
+
+#: Scores of keys in a row are kept for so many rows at once as fit in here, unless they are asked
+#: for: prefill has more of them than memory, and these are still in the cache when selected from.
+_MOST_SCORES = 1 << 24
+
+
+def run(a: Arguments, return_scores: bool, backend: str) -> Tensor | tuple[Tensor, Tensor]:
+    way = decide(a, backend).backend
+    indices = a.out
+    if indices is None:
+        indices = torch.empty((a.rows, a.k), dtype=torch.int32, device=a.device)
+    if return_scores:
+        return indices, _fill(a, way, indices, keep=True)
+    step = a.rows
+    if a.block_table is None and a.width > 0:
+        step = max(_MOST_SCORES // a.width, 1)
+    if step >= a.rows:
+        _fill(a, way, indices, keep=False)
+    else:
+        for first in range(0, a.rows, step):
+            part = slice(first, first + step)
+            _fill(a.some_rows(part), way, indices[part], keep=False)
+    return indices
+
+
+def _fill(a: Arguments, way: str, indices: Tensor, keep: bool) -> Tensor:
+    """Fills ``indices``; returns the scores, with -inf at what rows do not see if they are kept."""
+    if way == "cpu":
+        starts, lengths = visible_range(a)
+        scores = compute_scores(a, starts, lengths)
+    elif a.keys.shape[0] == 0 or a.rows == 0 or a.width == 0:
+        starts, lengths = visible_range(a)
+        scores = torch.full((a.rows, a.width), NOT_SEEN, device=a.device)
+    else:
+        from tl_topk.indexer import device_scores
+
+        # Only what a row sees is written: the rest matters to those alone who look at it.
+        fill = torch.full if keep else _uninitialised
+        scores = fill((a.rows, a.width), NOT_SEEN, device=a.device)
+        if way == "pipelined" and a.k > 0:
+            device_scores.select_pages(a, scores, indices)
+            return scores
+        starts, lengths = device_scores.compute_scores(a, scores)
+    topk_indices(scores, a.k, lengths=lengths, row_starts=starts, order=a.order, out=indices)
+    convert_positions(a, indices)
+    return scores
+
+
+def _uninitialised(shape: tuple[int, int], _: float, device: torch.device) -> Tensor:
+    return torch.empty(shape, device=device)
+
+
+def decide(a: Arguments, backend: object) -> Decision:
+    """Which way serves the call, and why.
+
+    Raises ValueError where ``backend`` is unknown or cannot serve it, RuntimeError where nothing on
+    this machine can.
+    """
+    kind = a.device.type
+    if kind not in _WAYS:
+        raise ValueError(f"q: expected on {one_of(tuple(_WAYS))}, got on {kind!r}")
+    able = (AUTO, *_WAYS[kind])
+    if not isinstance(backend, str) or backend not in able:
+        raise ValueError(f"backend: expected {one_of(able)} for tensors on {kind}, got {backend!r}")
+    if kind == "cpu":
+        return Decision("cpu", "the keys lie on the CPU")
+    require("dsmem")
+    capability = _ffi.device_info(a.device.index).compute_capability
+    if capability != 90:
+        raise RuntimeError(f"q: expected on a GPU of compute capability 9.0, got {capability}")
+    if backend == "dsmem":
+        return Decision(backend, "backend='dsmem' was asked for")
+    if backend == AUTO:
+        return Decision("dsmem", "the fused kernel has not been measured to be faster")
+    if a.block_table is None:
+        raise ValueError("block_table: expected a tensor with backend='pipelined', got None")
+    if a.order != "any":
+        raise ValueError(f"order: expected 'any' with backend='pipelined', got {a.order!r}")
+    if a.k > _MOST_FUSED:
+        raise ValueError(f"k: expected at most {_MOST_FUSED} with backend='pipelined', got {a.k}")
+    return Decision(backend, "backend='pipelined' was asked for")

@@ -1,0 +1,111 @@
+"""What a compiled program is for, and the sizes that follow: plain numbers, no TileLang."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tl_topk.indexer.sizes import DIM, PAGE, SCALE_BYTES
+
+__all__ = [
+    "DIM", "KEPT_TILES", "PAGE", "PAGE_BYTES", "SCALE_BYTES", "STATE_WORDS", "WARP", "ScoreShape",
+]  # fmt: skip
+
+WARP = 32
+KEPT_TILES = 4  # whose scores a block keeps until the floor is known
+STATE_WORDS = 80  # of the filter: at least sizeof(FilterState) / 4
+PAGE_BYTES = PAGE * (DIM + SCALE_BYTES)  # of float8 keys
+_SHARED_BYTES = 224 * 1024
+_MAX_STAGES = 8
+_MAX_GROUP = 4  # queries over the same keys
+
+
+@dataclass(frozen=True)
+class ScoreShape:
+    """What a compiled program is for. Queries that see the same keys form a *group*.
+
+    Attributes:
+        paged: keys on pages, a group a sequence; in a row otherwise, a group a few rows.
+        heads: of each query.
+        queries: of a group.
+        float8: keys with a scale each; bfloat16 without otherwise.
+        compress_ratio: tokens a key stands for; 1 unless paged.
+        lens_per_query: does ``context_lens`` have a column a query? False unless paged.
+        fused: does it also filter? False unless paged.
+    """
+
+    paged: bool
+    heads: int
+    queries: int
+    float8: bool
+    compress_ratio: int = 1
+    lens_per_query: bool = False
+    fused: bool = False
+
+    @classmethod
+    def of_row(cls, heads: int, float8: bool) -> ScoreShape:
+        """For keys in a row: as many queries at once as the tensor core takes gladly."""
+        return cls(False, heads, min(_MAX_GROUP, 128 // heads), float8)
+
+    @property
+    def name(self) -> str:
+        """Tells it from every other, fit for a file's name."""
+        kind = "e4m3" if self.float8 else "bf16"
+        if not self.paged:
+            return f"row-{kind}-h{self.heads}"
+        lens = "each" if self.lens_per_query else "one"
+        fused = "-fused" if self.fused else ""
+        return f"pages-{kind}-h{self.heads}-n{self.queries}-c{self.compress_ratio}-{lens}{fused}"
+
+    @property
+    def columns(self) -> int:
+        """Heads of all queries of a group: one side of the product."""
+        return self.heads * self.queries
+
+    @property
+    def blocks_per_multiprocessor(self) -> int:
+        """Two with little to multiply a key, so that each works while the other waits. One where
+        blocks wait for one another.
+        """
+        small = self.paged and self.float8 and self.columns <= 64
+        return 2 if small and not self.fused else 1
+
+    @property
+    def tile(self) -> int:
+        """Keys multiplied at once: as many as leaves the threads registers enough."""
+        if self.blocks_per_multiprocessor > 1:
+            return 128
+        return 256 if self.float8 and self.columns <= 128 else 128
+
+    @property
+    def weights_in_registers(self) -> bool:
+        return self.columns <= 64
+
+    @property
+    def consumers(self) -> int:
+        """Threads that multiply: four warps for 64 keys of a tile."""
+        return 2 * self.tile
+
+    @property
+    def threads(self) -> int:
+        """The consumers, a warp that loads, and in fused programs one that finds floors."""
+        return self.consumers + (2 if self.fused else 1) * WARP
+
+    @property
+    def stages(self) -> int:
+        row_bytes = DIM + SCALE_BYTES if self.float8 else 2 * DIM
+        query_bytes = self.columns * DIM * (1 if self.float8 else 2)
+        kept_bytes = (KEPT_TILES + 1) * self.queries * self.tile * 4 if self.fused else 0
+        ring_bytes = _SHARED_BYTES // self.blocks_per_multiprocessor
+        ring_bytes -= query_bytes + kept_bytes + 4 * self.columns
+        return min(_MAX_STAGES, ring_bytes // (self.tile * row_bytes))
+
+    @property
+    def lens_are_lengths(self) -> bool:
+        """Do the context lengths already say what each row sees?"""
+        return self.queries == 1 and self.compress_ratio == 1
+
+    def exchange_bytes(self, blocks: int, sequences: int, capacity: int) -> int:
+        """Of ``indexer_exchange.cuh``'s Exchange, for segments of ``capacity`` survivors."""
+        segments = (blocks + sequences) * self.queries
+        head = 16 + 8 * (self.consumers // WARP)
+        return segments * (head + 8 * capacity) + 8 * sequences * self.queries
