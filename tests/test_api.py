@@ -484,7 +484,7 @@ def test_info() -> None:
 
 def test_the_readme_runs() -> None:
     readme = (Path(__file__).parents[1] / "README.md").read_text()
-    (example,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    example, *_ = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
     names: dict[str, Any] = {}
     exec(example, names)
     assert names["indices"].shape == (4, 2048)

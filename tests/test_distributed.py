@@ -6,7 +6,9 @@ the reference's answer for the whole rows.
 
 from __future__ import annotations
 
+import doctest
 import os
+import re
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
@@ -19,6 +21,7 @@ import torch.distributed as dist
 
 import tl_topk
 import tl_topk.distributed
+import tl_topk.distributed.api
 import zoo
 from rank_checks import Call, check, check_local, own_columns, target
 from ranks import RankError, Ranks, device, group_of
@@ -293,6 +296,35 @@ def test_too_wide_in_all(gloo: Ranks) -> None:
 def test_without_a_group() -> None:
     with pytest.raises(RuntimeError, match=r"group: torch\.distributed has no group"):
         tl_topk.distributed.topk(torch.zeros(4), 2)
+
+
+@pytest.fixture
+def alone() -> Iterator[None]:
+    """This process as the only rank of the default group."""
+    dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.usefixtures("alone")
+def test_the_readme_runs() -> None:
+    readme = (Path(__file__).parents[1] / "README.md").read_text()
+    (example,) = (
+        block
+        for block in re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+        if "distributed" in block
+    )
+    lengths = torch.tensor([5000, 100])
+    names: dict[str, Any] = {"local_scores": torch.rand(2, 5000), "whole_lengths": lengths}
+    exec(example, names)
+    assert torch.equal(names["own"], names["indices"])
+    assert (names["indices"][1, 100:] == -1).all()
+
+
+def test_examples_in_docstrings() -> None:
+    result = doctest.testmod(tl_topk.distributed.api)
+    assert result.attempted > 0
+    assert result.failed == 0
 
 
 def attempt_from_outside(size: int) -> str:
