@@ -1,4 +1,4 @@
-"""The native library as Python sees it: four objects and four functions, with keywords and types.
+"""The native library as Python sees it: five objects and four functions, with keywords and types.
 
 Importing loads the library, once, and touches no GPU. Everything here is also reachable from any
 other TVM FFI language under the same names with the prefix ``tl_topk.``.
@@ -16,12 +16,14 @@ from tl_topk._ffi import exports
 from tl_topk._ffi.exports import DeviceInfo, LaunchConfig
 from tl_topk._ffi.plan import TopKPlan
 from tl_topk._ffi.plan_set import PlanSet
+from tl_topk._ffi.shards import Shards
 
 __all__ = [
     "LIB",
     "DeviceInfo",
     "LaunchConfig",
     "PlanSet",
+    "Shards",
     "TopKPlan",
     "build_info",
     "device_count",

@@ -149,3 +149,23 @@ class PlanSetFields(Object):
         def run(self, _1: Tensor, _2: Tensor, _3: Tensor | None, _4: Tensor | None, _5: Tensor | None, /) -> bool: ...
     # fmt: on
     # tvm-ffi-stubgen(end)
+
+
+class ShardsFields(Object):
+    """What :class:`tl_topk._ffi.Shards` inherits."""
+
+    # tvm-ffi-stubgen(begin): object/tl_topk.Shards
+    # fmt: off
+    rank: int
+    widths: Sequence[int]
+    block: int
+    if TYPE_CHECKING:
+        def __init__(self, rank: int, widths: Sequence[int], block: int) -> None: ...
+        def __ffi_init__(self, _0: int, _1: Sequence[int], _2: int, /) -> None: ...  # ty: ignore[invalid-method-override]
+        def local_lengths(self, _1: Tensor, _2: Tensor, /) -> None: ...
+        def merge_parts(self, _1: Tensor, _2: int, _3: Tensor, _4: Tensor, _5: Tensor | None, _6: bool, _7: str, /) -> None: ...
+        def sample(self, _1: Tensor, _2: Tensor, _3: bool, _4: int, _5: Tensor, /) -> None: ...
+        def contribute(self, _1: Tensor, _2: Tensor, _3: Tensor, _4: bool, _5: int, _6: int, _7: Tensor, /) -> None: ...
+        def merge_words(self, _1: Tensor, _2: Tensor, _3: Tensor, _4: Tensor | None, _5: bool, _6: str, /) -> None: ...
+    # fmt: on
+    # tvm-ffi-stubgen(end)

@@ -1,0 +1,417 @@
+"""tl_topk.distributed on Gloo groups of 1, 2, 3 and 8 processes, and on NCCL where there are GPUs.
+
+Every rank makes the same whole rows, keeps its own shard of them, and compares what it gets with
+the reference's answer for the whole rows.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+
+import tl_topk
+import tl_topk.distributed
+import zoo
+from harness import GPU, TORCH_CPU, Target
+from ranks import RankError, Ranks, device, group_of
+from reference import DTYPES, ORDERS, Oracle, Order, Raw, assert_topk
+from tl_topk.distributed import agreement, methods, rule
+
+SIZES = (1, 2, 3, 8)
+METHODS = ("gather", "threshold")
+LAYOUTS = (0, 1, 16)  # block sizes; 0: contiguous
+
+
+@pytest.fixture(scope="module")
+def gloo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
+    ranks = Ranks(SIZES, "gloo", tmp_path_factory.mktemp("gloo") / "store")
+    yield ranks
+    ranks.close()
+
+
+@pytest.fixture(scope="module")
+def nccl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
+    sizes = (1, 2) if torch.cuda.device_count() > 1 else (1,)
+    ranks = Ranks(sizes, "nccl", tmp_path_factory.mktemp("nccl") / "store")
+    yield ranks
+    ranks.close()
+
+
+@pytest.fixture(
+    params=[
+        *(pytest.param(("gloo", size), id=f"gloo-{size}") for size in SIZES),
+        *(
+            pytest.param(("nccl", size), id=f"nccl-{size}", marks=pytest.mark.gpu)
+            for size in (1, 2)
+        ),
+    ]
+)
+def world(request: pytest.FixtureRequest) -> tuple[Ranks, int]:
+    """Processes, and the size of one of their groups."""
+    backend, size = request.param
+    ranks: Ranks = request.getfixturevalue(backend)
+    if size not in ranks.sizes:
+        pytest.skip(f"needs {size} GPUs")
+    return ranks, size
+
+
+# --- on the ranks ------------------------------------------------------------------------------
+
+
+def target() -> Target:
+    return GPU if device().type == "cuda" else TORCH_CPU
+
+
+def widths_of(size: int, total: int, block: int, seed: int) -> list[int]:
+    """How wide the shards of a row are: odd and, of many contiguous ones, some empty."""
+    if block:
+        return np.bincount(np.arange(total) // block % size, minlength=size).tolist()
+    cuts = np.sort(np.random.default_rng(seed).integers(0, total + 1, size - 1))
+    if size > 2:
+        cuts[1] = cuts[0]  # rank 1 has nothing
+    return np.diff(np.concatenate([[0], cuts, [total]])).tolist()
+
+
+def own_columns(size: int, rank: int, total: int, block: int, seed: int) -> NDArray[np.intp]:
+    """Which columns of the whole row are this rank's, in the order of its shard."""
+    columns = np.arange(total)
+    if block:
+        return columns[columns // block % size == rank]
+    begin = sum(widths_of(size, total, block, seed)[:rank])
+    return columns[begin : begin + widths_of(size, total, block, seed)[rank]]
+
+
+class Call(NamedTuple):
+    """One call, but for its rows."""
+
+    k: int
+    block: int = 0
+    order: Order = "any"
+    method: str = "auto"
+    largest: bool = True
+    lengths: NDArray[np.integer] | None = None
+    return_local: bool = True
+    seed: int = 0
+
+    def options(self, size: int) -> dict[str, Any]:
+        return {
+            "group": group_of(size),
+            "layout": "interleaved" if self.block else "contiguous",
+            "block_size": self.block or None,
+            "lengths": None if self.lengths is None else target().put(self.lengths),
+            "largest": self.largest,
+            "order": self.order,
+            "return_local": self.return_local,
+            "method": self.method,
+        }
+
+
+def check(size: int, rows: Raw, calls: list[Call]) -> list[bytes]:
+    """On one rank: makes the calls, judges the results; returns them for comparison."""
+    rank, where = dist.get_rank(group_of(size)), target()
+    seen = []
+    for call in calls:
+        columns = own_columns(size, rank, rows.shape[-1], call.block, call.seed)
+        own = where.put(np.ascontiguousarray(rows[..., columns]))
+        result = tl_topk.distributed.topk(own, call.k, **call.options(size))
+        indices, values = where.get(result.indices), where.get(result.values)
+        oracle = Oracle(rows, call.lengths, largest=call.largest)
+        assert_topk(oracle, call.k, call.order, indices, values)
+        if call.return_local:
+            check_local(where.get(result.local_indices), indices, columns)
+        seen.append(indices.tobytes() + values.tobytes())
+    return seen
+
+
+def check_local(local: Any, indices: Any, columns: NDArray[np.intp]) -> None:
+    """The local indices are those of this rank's elements, in the slots' order."""
+    place = {int(column): i for i, column in enumerate(columns)}
+    for slots, row in zip(np.atleast_2d(local), np.atleast_2d(indices), strict=True):
+        own = [place[int(i)] for i in row if int(i) in place]
+        assert slots.tolist() == own + [-1] * (len(slots) - len(own))
+
+
+def judge(world: tuple[Ranks, int], rows: Raw, calls: list[Call]) -> None:
+    """Every rank is right, and all have the very same slots."""
+    ranks, size = world
+    seen = ranks.run(size, check, rows, calls)
+    for other in seen[1:]:
+        for call, first, second in zip(calls, seen[0], other, strict=True):
+            assert first == second, call
+
+
+# --- exactness ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("method", METHODS)
+def test_hostile_rows(
+    world: tuple[Ranks, int], dtype: str, method: str, rng: np.random.Generator
+) -> None:
+    rows = {**zoo.ordinary(701, dtype, rng), **zoo.special(701, dtype, rng)}
+    rows = {**rows, **zoo.plateaus(701, 40, dtype, rng)}
+    calls = [
+        Call(k, block, order, method, largest, seed=k)
+        for k, (order, largest, block) in zip(
+            (40, 1, 300, 64, 701, 7, 40, 1000, 129, 40, 65, 33),
+            product(ORDERS, (True, False), (0, 16)),
+            strict=True,
+        )
+    ]
+    judge(world, zoo.matrix(rows)[0], calls)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_ties_across_the_border(world: tuple[Ranks, int], method: str) -> None:
+    """All equal: the lowest indices win, wherever the shards begin."""
+    rows = np.zeros((3, 500), np.float32)
+    rows[1, ::2] = -0.0
+    rows[2] = np.nan
+    calls = [
+        Call(k, block, order, method, largest)
+        for k, block, order, largest in product((3, 250, 499), LAYOUTS, ORDERS, (True, False))
+    ]
+    judge(world, rows, calls)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_all_winners_on_one_rank(world: tuple[Ranks, int], method: str) -> None:
+    rows = np.sort(np.random.default_rng(1).standard_normal((2, 4096)).astype(np.float32), axis=1)
+    rows[1] = rows[1, ::-1]
+    judge(world, rows, [Call(512, order=order, method=method) for order in ORDERS])
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("kind", [np.int32, np.int64])
+def test_lengths(
+    world: tuple[Ranks, int], method: str, kind: type, rng: np.random.Generator
+) -> None:
+    lengths = np.array([0, 1, -5, 299, 300, 301, 17, 160, 2**31 - 1, 33, 64], kind)
+    if kind is np.int64:
+        lengths[1] = -(2**62)
+        lengths[8] = 2**62
+    rows = rng.standard_normal((len(lengths), 300)).astype(np.float32)
+    calls = [
+        Call(k, block, order, method, lengths=lengths)
+        for k, block, order in product((50,), LAYOUTS, ORDERS)
+    ]
+    judge(world, rows, calls)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_degenerate_shapes(world: tuple[Ranks, int], method: str) -> None:
+    for shape, k in (((4, 0), 3), ((0, 50), 3), ((2, 50), 0), ((2, 1), 1), ((9,), 4), ((0,), 2)):
+        rows = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+        calls = [Call(k, block, method=method) for block in (0, 4)]
+        judge(world, rows, calls)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_large_k(world: tuple[Ranks, int], method: str, rng: np.random.Generator) -> None:
+    """Beyond the k that is served at speed."""
+    rows = np.round(rng.standard_normal((2, 12_000)) * 50).astype(np.float32)
+    judge(world, rows, [Call(5000, order=order, method=method) for order in ORDERS])
+
+
+# --- what is sent ------------------------------------------------------------------------------
+
+
+def bytes_received(size: int, rows: int, k: int, dtype: str, method: str) -> int:
+    """On one rank: in one call, from the tensors that the collectives are given."""
+    received = 0
+
+    def all_gather(gathered: torch.Tensor, own: torch.Tensor, group: Any) -> None:
+        nonlocal received
+        received += gathered.nbytes - own.nbytes
+        agreement.all_gather(gathered, own, group)
+
+    def all_reduce(summands: torch.Tensor, group: Any) -> None:
+        nonlocal received
+        received += 2 * (size - 1) * summands.nbytes // size
+        agreement.all_reduce(summands, group)
+
+    scores = target().put(np.zeros((rows, 2 * k), np.float32)).to(getattr(torch, dtype))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(methods, "all_gather", all_gather)
+        patch.setattr(methods, "all_reduce", all_reduce)
+        tl_topk.distributed.topk(scores, k, group=group_of(size), method=method)
+    return received
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("rows", "k", "dtype"), [(1, 2048, "float32"), (3, 100, "bfloat16")])
+def test_bytes_received(
+    world: tuple[Ranks, int], method: str, rows: int, k: int, dtype: str
+) -> None:
+    """What the rule states is what the collectives are given."""
+    ranks, size = world
+    stated = rule.received_bytes(method, size, rows, k, getattr(torch, dtype).itemsize)
+    assert ranks.run(size, bytes_received, rows, k, dtype, method) == [stated] * size
+
+
+class TestRule:
+    def test_few_bytes_are_gathered(self) -> None:
+        assert rule.choose_method(2, 64, 2048, 4) == "gather"
+        assert rule.choose_method(8, 1, 2048, 4) == "gather"
+
+    def test_many_ranks_agree_on_a_threshold(self) -> None:
+        assert rule.choose_method(64, 64, 2048, 4) == "threshold"
+        gathered = rule.received_bytes("gather", 64, 64, 2048, 4)
+        assert rule.received_bytes("threshold", 64, 64, 2048, 4) * 8 < gathered
+
+    @pytest.mark.parametrize("k", [1, 2, 8, 100, 512, 2048, 4096, 100_000])
+    def test_the_stride_is_about_the_best(self, k: int) -> None:
+        def received(stride: int) -> float:
+            return k / stride + 2 * stride  # of a row, per rank, in pairs
+
+        assert received(rule.stride_of(k)) <= 1.1 * min(received(2**i) for i in range(20))
+
+
+# --- bad input ---------------------------------------------------------------------------------
+
+
+def attempt(size: int, changes: dict[int, dict[str, Any]]) -> str:
+    """On one rank: calls with this rank's changes; the error, or "" without one."""
+    arguments: dict[str, Any] = {"local_scores": torch.zeros(2, 50), "k": 4}
+    arguments["group"] = group_of(size)
+    arguments.update(changes.get(dist.get_rank(arguments["group"]), {}))
+    arguments["local_scores"] = arguments["local_scores"].to(device())
+    try:
+        tl_topk.distributed.topk(**arguments)
+    except (TypeError, ValueError) as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({"local_scores": torch.zeros(3, 50)}, "rows"),
+        ({"local_scores": torch.zeros(50)}, "dimensions"),
+        ({"local_scores": torch.zeros(2, 50).half()}, "dtype"),
+        ({"k": 5}, "k"),
+        ({"layout": "interleaved", "block_size": 4}, "layout"),
+        ({"lengths": torch.zeros(2, dtype=torch.int32)}, "lengths"),
+        ({"largest": False}, "largest"),
+        ({"order": "value"}, "order"),
+        ({"return_local": True}, "return_local"),
+        ({"method": "threshold"}, "method"),
+    ],
+)
+def test_ranks_disagree(gloo: Ranks, change: dict[str, Any], name: str) -> None:
+    """In steady state as well: every rank learns it at once."""
+    assert gloo.run(3, attempt, {}) == [""] * 3
+    errors = gloo.run(3, attempt, {1: change})
+    assert len(set(errors)) == 1
+    assert errors[0].startswith(f"ValueError: {name}: expected the same on every rank"), errors
+    assert gloo.run(3, attempt, {}) == [""] * 3
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"local_scores": torch.zeros(2, 50).double()}, "TypeError: local_scores: expected 'float"),
+        ({"local_scores": torch.zeros(2, 3, 4)}, "ValueError: local_scores: expected shape"),
+        ({"local_scores": torch.zeros(50, 2).T}, "ValueError: local_scores: expected unit stride"),
+        (
+            {"local_scores": torch.zeros(50).requires_grad_()},
+            "ValueError: local_scores: expected s",
+        ),
+        ({"k": -1}, "ValueError: k: expected 0 to"),
+        ({"k": 1.5}, "TypeError: k: expected an integer"),
+        ({"layout": "striped"}, "ValueError: layout: expected 'contiguous' or 'interleaved'"),
+        ({"layout": "interleaved"}, "TypeError: block_size: expected an integer, got NoneType"),
+        ({"layout": "interleaved", "block_size": 0}, "ValueError: block_size: expected 1 to"),
+        ({"block_size": 4}, "ValueError: block_size: expected None"),
+        ({"lengths": [1, 2]}, "TypeError: lengths: expected a torch tensor"),
+        ({"lengths": torch.zeros(2)}, "TypeError: lengths: expected int32 or int64"),
+        ({"lengths": torch.zeros(3, dtype=torch.int32)}, "ValueError: lengths: expected shape"),
+        ({"largest": None}, "TypeError: largest: expected True or False"),
+        ({"order": "best"}, "ValueError: order: expected"),
+        ({"return_local": 2}, "TypeError: return_local: expected True or False"),
+        ({"method": "guess"}, "ValueError: method: expected 'auto', 'gather' or 'threshold'"),
+    ],
+)
+def test_one_rank_is_wrong(gloo: Ranks, change: dict[str, Any], message: str) -> None:
+    """It says what is wrong, and the others that it was that one."""
+    errors = gloo.run(2, attempt, {1: change})
+    assert errors[1].startswith(message), errors
+    assert errors[0].startswith("ValueError: rank 1 of the group refused its own arguments")
+
+
+def test_shards_of_no_interleaved_row(gloo: Ranks) -> None:
+    change = {"layout": "interleaved", "block_size": 16}
+    narrow = {**change, "local_scores": torch.zeros(2, 49)}
+    errors = gloo.run(2, attempt, {0: narrow, 1: change})
+    assert len(set(errors)) == 1
+    assert errors[0].startswith("ValueError: local_scores: expected 51 elements on rank 0"), errors
+
+
+def test_too_wide_in_all(gloo: Ranks) -> None:
+    wide = {"local_scores": torch.zeros(1).half().expand(2**30 + 1)}
+    (error, other) = gloo.run(2, attempt, {0: wide, 1: wide})
+    assert error == other
+
+
+def test_without_a_group() -> None:
+    with pytest.raises(RuntimeError, match=r"group: torch\.distributed has no group"):
+        tl_topk.distributed.topk(torch.zeros(4), 2)
+
+
+def attempt_from_outside(size: int) -> str:
+    """On a rank that the group of ``size`` does not have, if there are more ranks."""
+    outside = dist.GroupMember.NON_GROUP_MEMBER
+    try:
+        tl_topk.distributed.topk(torch.zeros(4), 2, group=outside)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def test_from_outside_the_group(gloo: Ranks) -> None:
+    (error,) = gloo.run(1, attempt_from_outside)
+    assert error.startswith("group: expected a torch.distributed group that this rank belongs to")
+
+
+def default_group(size: int) -> list[int]:
+    scores = torch.full((3,), float(dist.get_rank()))
+    return tl_topk.distributed.topk(scores, 4, order="value").indices.tolist()
+
+
+def test_the_default_group(gloo: Ranks) -> None:
+    assert gloo.run(8, default_group) == [[21, 22, 23, 18]] * 8
+
+
+def end_on_rank_1(size: int) -> str:
+    group = group_of(size)
+    scores = torch.zeros(2, 50)
+    tl_topk.distributed.topk(scores, 4, group=group)
+    if dist.get_rank(group) == 1:
+        os._exit(1)
+    try:
+        tl_topk.distributed.topk(scores, 4, group=group)
+    except RuntimeError as error:
+        return str(error)
+    return ""
+
+
+def test_a_rank_dies(tmp_path: Path) -> None:
+    """The others end with a message, within the group's timeout."""
+    ranks = Ranks((1, 3), "gloo", tmp_path / "store", timeout_s=10)
+    try:
+        ranks.start(3, end_on_rank_1)
+        first, dead, last = ranks.answers(3)
+    finally:
+        ranks.close()
+    assert isinstance(dead, RankError)
+    for answer in (first, last):
+        assert answer.startswith("the exchange with the other ranks of the group failed")
