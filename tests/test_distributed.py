@@ -415,3 +415,103 @@ def test_a_rank_dies(tmp_path: Path) -> None:
     assert isinstance(dead, RankError)
     for answer in (first, last):
         assert answer.startswith("the exchange with the other ranks of the group failed")
+
+
+# --- on GPUs -----------------------------------------------------------------------------------
+
+
+def replay(size: int, method: str) -> None:
+    """On one rank: a captured call, replayed with other scores and lengths."""
+    group = group_of(size)
+    rank, where = dist.get_rank(group), target()
+    rng = np.random.default_rng(3)
+    rows = [rng.standard_normal((4, 40_000)).astype(np.float32) for _ in range(3)]
+    lengths = [np.array(each) for each in ([40_000] * 4, [1, 0, 39_999, 20_001], [30_000] * 4)]
+    columns = own_columns(size, rank, 40_000, 64, 0)
+    scores, given = where.put(rows[0][:, columns]), where.put(lengths[0])
+
+    def call() -> tl_topk.distributed.LocalTopK:
+        return tl_topk.distributed.topk(
+            scores,
+            600,
+            group=group,
+            layout="interleaved",
+            block_size=64,
+            lengths=given,
+            return_local=True,
+            method=method,
+        )
+
+    with torch.cuda.stream(torch.cuda.Stream()):
+        call()
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            call()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = call()
+    for whole, counted in zip(rows, lengths, strict=True):
+        scores.copy_(where.put(whole[:, columns]))
+        given.copy_(where.put(counted))
+        graph.replay()
+        indices = where.get(result.indices)
+        assert_topk(Oracle(whole, counted), 600, "any", indices, where.get(result.values))
+        check_local(where.get(result.local_indices), indices, columns)
+
+
+def compare_once(size: int) -> None:
+    """On one rank: the ranks compare their arguments at the first of many calls alone."""
+    scores, group = target().put(np.zeros((2, 77), np.float32)), group_of(size)
+    with pytest.MonkeyPatch.context() as patch:
+        exchanges = []
+        exchange = agreement._exchange
+        patch.setattr(
+            agreement, "_exchange", lambda *given: exchanges.append(given) or exchange(*given)
+        )
+        for _ in range(3):
+            tl_topk.distributed.topk(scores, 5, group=group)
+        assert len(exchanges) == 1
+
+
+def capture_something_new(size: int) -> None:
+    scores, group = target().put(np.zeros((2, 78), np.float32)), group_of(size)
+    graph = torch.cuda.CUDAGraph()
+    refused = pytest.raises(RuntimeError, match="make this very call once before the capture")
+    with refused, torch.cuda.graph(graph):
+        tl_topk.distributed.topk(scores, 5, group=group)
+
+
+@pytest.mark.gpu
+class TestGpu:
+    @pytest.fixture(params=[1, 2])
+    def on_gpus(self, request: pytest.FixtureRequest, nccl: Ranks) -> tuple[Ranks, int]:
+        if request.param not in nccl.sizes:
+            pytest.skip(f"needs {request.param} GPUs")
+        return nccl, request.param
+
+    @pytest.mark.parametrize("method", METHODS)
+    def test_replay(self, on_gpus: tuple[Ranks, int], method: str) -> None:
+        ranks, size = on_gpus
+        ranks.run(size, replay, method)
+
+    def test_steady_state(self, on_gpus: tuple[Ranks, int]) -> None:
+        ranks, size = on_gpus
+        ranks.run(size, compare_once)
+
+    def test_new_under_capture(self, on_gpus: tuple[Ranks, int]) -> None:
+        ranks, size = on_gpus
+        ranks.run(size, capture_something_new)
+
+    def test_ranks_disagree(self, on_gpus: tuple[Ranks, int]) -> None:
+        """At the first call with such arguments."""
+        ranks, size = on_gpus
+        changes = {0: {"k": 11}, 1: {"k": 12}}
+        errors = ranks.run(size, attempt, changes)
+        if size == 1:
+            assert errors == [""]
+        else:
+            assert len(set(errors)) == 1
+            assert errors[0].startswith("ValueError: k: expected the same on every rank")

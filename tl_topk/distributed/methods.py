@@ -12,7 +12,7 @@ from tl_topk.distributed.rule import part_bytes, slots_of
 from tl_topk.select import Options, select_eagerly
 from tl_topk.torch_arrays import TORCH
 
-__all__ = ["Result", "run"]
+__all__ = ["Result", "run", "select_own"]
 
 Maybe = torch.Tensor | None
 #: values, indices and, where wanted, local indices: (rows, k) each.
@@ -37,7 +37,7 @@ def run(
     method(agreement, group, scores, lengths, result)
 
 
-def _select(
+def select_own(
     agreement: Agreement,
     scores: torch.Tensor,
     lengths: Maybe,
@@ -62,7 +62,7 @@ def _gather(
         pairs = request.rows * count
         indices = own[: 4 * pairs].view(torch.int32).view(request.rows, count)
         values = own[4 * pairs : (4 + request.element_bytes) * pairs].view(scores.dtype)
-        _select(agreement, scores, lengths, "any", values.view(request.rows, count), indices)
+        select_own(agreement, scores, lengths, "any", values.view(request.rows, count), indices)
         all_gather(parts, own, group)
     values, indices, local = result
     agreement.shards.merge_parts(
@@ -79,7 +79,7 @@ def _threshold(
     rows, device = request.rows, scores.device
     own_values = torch.empty(rows, count, dtype=scores.dtype, device=device)
     own_indices = torch.empty(rows, count, dtype=torch.int32, device=device)
-    _select(agreement, scores, lengths, "value", own_values, own_indices)
+    select_own(agreement, scores, lengths, "value", own_values, own_indices)
     samples = torch.empty(
         agreement.ranks, rows * (count // stride), dtype=torch.int64, device=device
     )
