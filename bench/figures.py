@@ -17,6 +17,7 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 
+from bench import distributed_figures
 from bench.cases import Case, length_name
 from bench.published import best_peer, read_floor
 from bench.results import HOST_SUITE, OURS, Document, Measurement, is_right
@@ -193,6 +194,12 @@ FIGURES: dict[str, Callable[[dict[str, Document]], Figure | None]] = {
     "speedup": speedup,
     "host": host,
     "phases": phases,
+    "distributed": lambda documents: _sourced(
+        distributed_figures.measured(documents), documents.get("distributed")
+    ),
+    "scaling": lambda documents: _sourced(
+        distributed_figures.projected(documents), documents.get("scaling")
+    ),
 }
 
 
@@ -230,5 +237,13 @@ def _length_axis(panel: Axes, widths: Sequence[int]) -> None:
 
 def _titled(figure: Figure, title: str, document: Document) -> Figure:
     figure.suptitle(title, fontsize=11)
+    _sourced(figure, document)
+    return figure
+
+
+def _sourced(figure: Figure | None, document: Document | None) -> Figure | None:
+    """With a line that says where its numbers come from."""
+    if figure is None or document is None:
+        return None
     figure.supxlabel(source_line(document), x=0.995, ha="right", fontsize=5, color="#555555")
     return figure

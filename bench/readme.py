@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from bench import scaling
+from bench.distributed_tables import distributed_table
 from bench.results import HOST_SUITE, RESULTS, Document, load
 from bench.tables import markdown, source_line, table_of
 
@@ -30,9 +32,15 @@ _SECTIONS = {
     "options": ("Options, microseconds", ()),
     HOST_SUITE: ("What a call costs the CPU", ("host",)),
     "phases": ("Where a launch spends its time", ("phases",)),
+    "distributed": ("Rows divided over two GPUs, microseconds a call", ("distributed",)),
+    "scaling": (
+        "Rows divided over 1 to 64 GPUs, projected (in brackets the collectives' share)",
+        ("scaling",),
+    ),
     "cpu": ("The CPU backend: k = 2048 of 1M float32, two threads, microseconds", ()),
 }
 _WITHOUT_TABLE = ("grid", "phases")
+_TABLES = {"distributed": distributed_table, "scaling": scaling.table}
 
 
 def results_files() -> list[Path]:
@@ -54,7 +62,7 @@ def section() -> str:
         parts.append(f"### {title}")
         parts += [f"![{title}](bench/figures/{figure}.svg)" for figure in figures]
         if name not in _WITHOUT_TABLE:
-            parts.append(markdown(table_of(document)))
+            parts.append(markdown(_TABLES.get(name, table_of)(document)))
         parts.append(
             f"[bench/results/{name}.json](bench/results/{name}.json): `{document.command}`,"
             f" {source_line(document)}."

@@ -31,8 +31,8 @@ SUITE = "shard_stages"
 K = 2048
 ROWS = (1, 16)
 RANKS = (2, 4, 8, 16, 32, 64)
-#: Of a shard: a row of 1M on 64 ranks to one of 64M on 2.
-WIDTHS = tuple(2**i for i in range(14, 26))
+#: Of a shard: a row of 1M on 64 ranks to one of 64M on one.
+WIDTHS = tuple(2**i for i in range(14, 27))
 
 _SLOT_BYTES = 3 << 28
 _MOST_SLOTS = 32

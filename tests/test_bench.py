@@ -29,6 +29,7 @@ from bench.published import PUBLISHED, best_peer, founding, read_floor
 from bench.results import EXACT, HOST_SUITE, TIES, Document, Measurement, is_right, load, sha256
 from bench.tables import console_table, markdown, table_of
 from bench.timing import Launch, Timing, WallTimer
+from bench_documents import distributed_documents
 
 SMALL = Case(3, 3000, 100)
 
@@ -394,6 +395,7 @@ def all_documents() -> dict[str, Document]:
         "grid": document("grid", grid.results),
         HOST_SUITE: document(HOST_SUITE, calls),
         "phases": document("phases", [launch]),
+        **distributed_documents(),
     }
 
 
