@@ -428,7 +428,8 @@ def replay(size: int, method: str) -> None:
     rows = [rng.standard_normal((4, 40_000)).astype(np.float32) for _ in range(3)]
     lengths = [np.array(each) for each in ([40_000] * 4, [1, 0, 39_999, 20_001], [30_000] * 4)]
     columns = own_columns(size, rank, 40_000, 64, 0)
-    scores, given = where.put(rows[0][:, columns]), where.put(lengths[0])
+    shards = [where.put(np.ascontiguousarray(whole[:, columns])) for whole in rows]
+    scores, given = shards[0].clone(), where.put(lengths[0])
 
     def call() -> tl_topk.distributed.LocalTopK:
         return tl_topk.distributed.topk(
@@ -453,8 +454,8 @@ def replay(size: int, method: str) -> None:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         result = call()
-    for whole, counted in zip(rows, lengths, strict=True):
-        scores.copy_(where.put(whole[:, columns]))
+    for whole, shard, counted in zip(rows, shards, lengths, strict=True):
+        scores.copy_(shard)
         given.copy_(where.put(counted))
         graph.replay()
         indices = where.get(result.indices)

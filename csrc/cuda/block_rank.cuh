@@ -3,7 +3,6 @@
 
 #include <cstdint>
 
-#include "cuda/histogram.cuh"
 #include "cuda/prefix_sum.cuh"
 #include "cuda/row.cuh"
 #include "key.h"
@@ -66,16 +65,28 @@ __device__ __forceinline__ void clear(RankScratch& scratch) {
   }
 }
 
-// The `wanted`-th best rank (1-based) of rank_at(0 .. n - 1), or the least rank there is when no
-// more than `wanted` are present. `seen` is what this thread has seen of them, each by one thread.
+// Adds one to bins[bin] for every lane with `counted`. Lanes that all have the same bin, as with
+// massive ties, add up first.
+__device__ __forceinline__ void count(uint32_t* bins, uint32_t bin, bool counted) {
+  const uint32_t first = __shfl_sync(kAllLanes, bin, 0);
+  if (__all_sync(kAllLanes, counted && bin == first)) {
+    if (threadIdx.x % kWarp == 0) atomicAdd(bins + bin, kWarp);
+  } else if (counted) {
+    atomicAdd(bins + bin, 1u);
+  }
+}
+
+// The `wanted`-th best rank (1-based), or the least rank there is when no more than `wanted` are
+// present. for_each(f) calls f(rank) for each of this thread's ranks, as often for every thread of
+// the block: 0 where there is none. `seen` has seen them all.
 // Begins after a barrier that follows clear(); ends with one.
 //
 // Every pass counts the ranks of a span into 2048 equal bins; the bin of the wanted one is the next
 // pass's span. The first span is that between the least and the greatest key present, in which the
 // ranks of a tail of scores are spread well; so one pass nearly always does.
-template <typename RankAt>
-__device__ __forceinline__ uint64_t block_rank(uint32_t n, uint32_t wanted, const RankRange& seen,
-                                               RankScratch& scratch, RankAt&& rank_at) {
+template <typename ForEach>
+__device__ __forceinline__ uint64_t block_rank(uint32_t wanted, const RankRange& seen,
+                                               RankScratch& scratch, ForEach&& for_each) {
   const uint32_t lowest = __reduce_min_sync(kAllLanes, seen.lowest);
   const uint32_t highest = __reduce_max_sync(kAllLanes, seen.highest);
   const uint32_t present = __reduce_add_sync(kAllLanes, seen.present);
@@ -91,14 +102,12 @@ __device__ __forceinline__ uint64_t block_rank(uint32_t n, uint32_t wanted, cons
   uint64_t low = max(static_cast<uint64_t>(scratch.lowest) << 32, uint64_t{1});
   const uint64_t span = (static_cast<uint64_t>(scratch.highest) + 1 << 32) - low;
   uint32_t shift = 64 - __clzll(static_cast<long long>(span - 1)) - kRankBinBits;
+  uint32_t bins = kRankBins;  // of which the span consists
   while (true) {
-    // Ranks below `low`, the absent among them, wrap to beyond the last bin.
-    const auto bin_of = [&](uint64_t rank) { return (rank - low) >> shift; };
-    for (uint32_t first = 0; first < n; first += kThreads) {
-      const uint32_t i = first + threadIdx.x;
-      const uint64_t bin = i < n ? bin_of(rank_at(i)) : kRankBins;
-      warp_count(scratch.bins, static_cast<uint32_t>(bin), bin < kRankBins);
-    }
+    for_each([&](uint64_t rank) {
+      const uint64_t bin = (rank - low) >> shift;
+      count(scratch.bins, static_cast<uint32_t>(bin), rank >= low && bin < bins);
+    });
     __syncthreads();
     find_crossing<kRankBins>(scratch.bins, wanted, scratch.tile_sums, &scratch.crossing);
     __syncthreads();
@@ -108,10 +117,9 @@ __device__ __forceinline__ uint64_t block_rank(uint32_t n, uint32_t wanted, cons
     if (cut.inside == wanted) return low;  // the whole bin is wanted
     if (cut.inside <= kMaxTied) {
       const uint64_t end = low + (uint64_t{1} << shift);
-      for (uint32_t i = threadIdx.x; i < n; i += kThreads) {
-        const uint64_t rank = rank_at(i);
+      for_each([&](uint64_t rank) {
         if (rank >= low && rank < end) scratch.tied[atomicAdd(&scratch.tied_count, 1u)] = rank;
-      }
+      });
       __syncthreads();
       if (threadIdx.x < cut.inside) {
         const uint64_t mine = scratch.tied[threadIdx.x];
@@ -122,6 +130,7 @@ __device__ __forceinline__ uint64_t block_rank(uint32_t n, uint32_t wanted, cons
       __syncthreads();
       return scratch.bound;
     }
+    bins = 1u << min(shift, kRankBinBits);
     shift = max(shift, kRankBinBits) - kRankBinBits;
     for (uint32_t i = threadIdx.x; i < kRankBins; i += kThreads) scratch.bins[i] = 0;
     __syncthreads();

@@ -17,12 +17,94 @@ namespace tl_topk {
 struct MergeParams {
   MergeArgs args;
   Shards shards;
-  bool staged;  // ranks of all candidates are kept in shared memory
+  int8_t per_rank_log2;  // of args.per_rank where it is a power of two, else -1
+  bool staged;           // ranks of all candidates are kept in shared memory
 };
+
+constexpr uint32_t kMergeLoads = 8;  // candidates of a thread in flight
+constexpr uint32_t kMostHeld = kMergeLoads * kThreads;
 
 union MergeScratch {
   RankScratch rank;
   OrderScratch order;
+};
+
+// The candidates of one row, dealt out to the threads. Up to kMostHeld stay in registers (kHeld);
+// more are read again at every pass, their ranks from shared memory if there is room.
+template <Dtype D, bool kHeld>
+struct RowCandidates {
+  const MergeParams& params;
+  uint64_t* staged;
+  uint32_t row;
+  uint32_t n;
+  uint64_t rank[kMergeLoads] = {};
+  uint32_t bits[kMergeLoads] = {};
+
+  __device__ __forceinline__ uint32_t place(uint32_t first, uint32_t u) const {
+    return first + u * kThreads + threadIdx.x;
+  }
+
+  __device__ __forceinline__ Candidate at(uint32_t i) const {
+    const MergeArgs& args = params.args;
+    if (args.parts == nullptr || params.per_rank_log2 < 0) {
+      return args.at<D>(params.shards, row, i);
+    }
+    const uint32_t from = i >> params.per_rank_log2;
+    return args.of_part<D>(params.shards, row, from, i & (args.per_rank - 1));
+  }
+
+  // All loads go out before the first is used: none hides behind a branch.
+  __device__ __forceinline__ void load(uint32_t first) {
+    Candidate c[kMergeLoads];
+#pragma unroll
+    for (uint32_t u = 0; u < kMergeLoads; ++u) c[u] = at(min(place(first, u), n - 1));
+#pragma unroll
+    for (uint32_t u = 0; u < kMergeLoads; ++u) {
+      c[u].present = c[u].present && place(first, u) < n;
+      rank[u] = rank_of_candidate<D>(c[u], params.args.largest);
+      bits[u] = c[u].bits;
+    }
+  }
+
+  __device__ __forceinline__ RankRange load_all() {
+    RankRange seen;
+    for (uint32_t first = 0; first < n; first += kMostHeld) {
+      load(first);
+#pragma unroll
+      for (uint32_t u = 0; u < kMergeLoads; ++u) {
+        seen.see(rank[u]);
+        if (!kHeld && params.staged && place(first, u) < n) staged[place(first, u)] = rank[u];
+      }
+    }
+    return seen;
+  }
+
+  // Calls f(rank), as often for every thread: 0 where there is none.
+  template <typename F>
+  __device__ __forceinline__ void for_each_rank(F&& f) {
+    for (uint32_t first = 0; first < n; first += kMostHeld) {
+      if (!kHeld && params.staged) {
+#pragma unroll
+        for (uint32_t u = 0; u < kMergeLoads; ++u) {
+          rank[u] = place(first, u) < n ? staged[place(first, u)] : 0;
+        }
+      } else if (!kHeld) {
+        load(first);
+      }
+#pragma unroll
+      for (uint32_t u = 0; u < kMergeLoads; ++u) f(rank[u]);
+    }
+  }
+
+  // Calls f(rank, bits).
+  template <typename F>
+  __device__ __forceinline__ void for_each(F&& f) {
+    for (uint32_t first = 0; first < n; first += kMostHeld) {
+      if (!kHeld) load(first);
+#pragma unroll
+      for (uint32_t u = 0; u < kMergeLoads; ++u) f(rank[u], bits[u]);
+    }
+  }
 };
 
 // Winners on their way into an order: ascending keys, each with the bits of its value.
@@ -162,7 +244,7 @@ __device__ __forceinline__ void write_local(const int32_t* indices, uint32_t cou
   for (uint32_t slot = before + threadIdx.x; slot < k; slot += kThreads) local[slot] = -1;
 }
 
-template <Dtype D>
+template <Dtype D, bool kHeld>
 __global__ void __launch_bounds__(kThreads, 1)
     merge_kernel(const __grid_constant__ MergeParams params) {
   extern __shared__ __align__(16) unsigned char shared_memory[];
@@ -170,69 +252,47 @@ __global__ void __launch_bounds__(kThreads, 1)
   const MergeArgs& args = params.args;
   const Shards& shards = params.shards;
   const uint32_t row = blockIdx.x;
-  const uint32_t n = args.candidates(shards);
   const auto k = static_cast<uint32_t>(args.k);
   unsigned char* memory = shared_memory + sizeof(MergeScratch);
-  auto* const staged = reinterpret_cast<uint64_t*>(memory);
-  const auto rank_at = [&](uint32_t i) {
-    return params.staged ? staged[i]
-                         : rank_of_candidate<D>(args.at<D>(shards, row, i), args.largest);
-  };
+  RowCandidates<D, kHeld> candidates{params, reinterpret_cast<uint64_t*>(memory), row,
+                                     args.candidates(shards)};
+  if (params.staged) memory += staged_bytes(candidates.n);
 
   clear(scratch.rank);
-  RankRange seen;
-  constexpr uint32_t kLoads = 8;  // in flight
-  for (uint32_t first = threadIdx.x; first < n; first += kLoads * kThreads) {
-    Candidate candidate[kLoads];
-#pragma unroll
-    for (uint32_t u = 0; u < kLoads; ++u) {
-      const uint32_t i = first + u * kThreads;
-      candidate[u] = i < n ? args.at<D>(shards, row, i) : Candidate{0, 0, false};
-    }
-#pragma unroll
-    for (uint32_t u = 0; u < kLoads; ++u) {
-      const uint64_t rank = rank_of_candidate<D>(candidate[u], args.largest);
-      seen.see(rank);
-      if (params.staged && first + u * kThreads < n) staged[first + u * kThreads] = rank;
-    }
-  }
+  const RankRange seen = candidates.load_all();
   __syncthreads();
-  const uint64_t bound = block_rank(n, k, seen, scratch.rank, rank_at);
+  const auto ranks = [&](auto&& f) { candidates.for_each_rank(f); };
+  const uint64_t bound = block_rank(k, seen, scratch.rank, ranks);
 
   uint32_t mine = 0;
-  for (uint32_t i = threadIdx.x; i < n; i += kThreads) mine += rank_at(i) >= bound;
+  candidates.for_each_rank([&](uint64_t rank) { mine += rank >= bound; });
   uint32_t count = 0;
   uint32_t slot = block_exclusive_sum(mine, scratch.rank.warp_sums, &count);
   const MergedRow<D> out{args.indices + row * args.k,
                          static_cast<typename RawOf<D>::Type*>(args.values) + row * args.k};
-  if (params.staged) memory += staged_bytes(n);
   const bool in_shared = sorts_in_shared(args);
+  const bool by_value = args.order == Order::kValue;
   const Pairs pairs{reinterpret_cast<uint64_t*>(memory),
                     reinterpret_cast<uint32_t*>(memory + k * sizeof(uint64_t))};
-  for (uint32_t i = threadIdx.x; i < n; i += kThreads) {
-    const uint64_t rank = rank_at(i);
-    if (rank < bound) continue;
-    const uint32_t bits = args.at<D>(shards, row, i).bits;
+  candidates.for_each([&](uint64_t rank, uint32_t bits) {
+    if (rank < bound) return;
     if (in_shared) {
-      pairs.keys[slot] = args.order == Order::kValue ? ~rank : index_of_rank(rank);
+      pairs.keys[slot] = by_value ? ~rank : index_of_rank(rank);
       pairs.bits[slot] = bits;
     } else {
       out.write(slot, index_of_rank(rank), bits);
     }
     ++slot;
-  }
+  });
   if (in_shared) {
-    const bool by_value = args.order == Order::kValue;
     const uint64_t best = static_cast<uint64_t>(scratch.rank.highest) << 32 | 0xffffffffu;
     const uint64_t worst = max(bound, static_cast<uint64_t>(scratch.rank.lowest) << 32);
-    const uint64_t low = by_value ? ~best : 0;
-    const uint64_t high = by_value ? ~worst : shards.width;
     unsigned char* const behind = memory + pairs_bytes(k);
     const Pairs spare{reinterpret_cast<uint64_t*>(behind),
                       reinterpret_cast<uint32_t*>(behind + k * sizeof(uint64_t))};
     __syncthreads();
     write_pairs_in_order(
-        pairs, spare, count, low, high, scratch.order,
+        pairs, spare, count, by_value ? ~best : 0, by_value ? ~worst : shards.width, scratch.order,
         [&](uint32_t at, uint64_t key, uint32_t bits) {
           out.write(at, by_value ? index_of_rank(~key) : static_cast<uint32_t>(key), bits);
         });
