@@ -54,6 +54,7 @@ class Ranks:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["torch", "tl_topk.distributed"])
         self.sizes = sizes
+        self.failed = False  # then they may be out of step for good
         self.workers = []
         for rank in range(max(sizes)):
             here, there = context.Pipe()
@@ -65,6 +66,8 @@ class Ranks:
 
     def start(self, size: int, function: Callable[..., Any], *arguments: Any) -> None:
         """Calls a function of a test module on the first ``size`` ranks, without waiting."""
+        if self.failed:
+            raise RankError("an earlier call failed, see there")
         for _, pipe in self.workers[:size]:
             pipe.send((function, (size, *arguments)))
 
@@ -90,6 +93,7 @@ class Ranks:
             if isinstance(answer, Exception)
         ]
         if failed:
+            self.failed = True
             raise RankError("\n".join(failed))
         return found
 

@@ -148,6 +148,7 @@ def test_numbers_of_ranks(
         World(engine, rows, split(20_000, ranks, rng), 0).check(method, k, order, True, ranks - 1)
 
 
+@pytest.mark.sanitizer
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("k", [2048, 4096, 4097, 6000])
@@ -161,6 +162,7 @@ def test_many_ties(
     world.check(method, k, order, True, 1)
 
 
+@pytest.mark.sanitizer
 @pytest.mark.parametrize("block", [0, 1, 7, 64])
 def test_lengths_of_shards(engine: Target, block: int, rng: np.random.Generator) -> None:
     width, ranks = 1000, 5
