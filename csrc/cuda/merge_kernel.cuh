@@ -7,8 +7,8 @@
 #include <cstdint>
 
 #include "config.h"
+#include "cuda/block_cut.cuh"
 #include "cuda/block_order.cuh"
-#include "cuda/block_rank.cuh"
 #include "cuda/row.cuh"
 #include "exchange.h"
 
@@ -18,26 +18,27 @@ struct MergeParams {
   MergeArgs args;
   Shards shards;
   int8_t per_rank_log2;  // of args.per_rank where it is a power of two, else -1
-  bool staged;           // ranks of all candidates are kept in shared memory
+  bool staged;           // ordinals of all candidates are kept in shared memory
 };
 
 constexpr uint32_t kMergeLoads = 8;  // candidates of a thread in flight
 constexpr uint32_t kMostHeld = kMergeLoads * kThreads;
 
 union MergeScratch {
-  RankScratch rank;
+  CutScratch cut;
   OrderScratch order;
 };
 
 // The candidates of one row, dealt out to the threads. Up to kMostHeld stay in registers (kHeld);
-// more are read again at every pass, their ranks from shared memory if there is room.
+// more are read again at every pass, their ordinals from shared memory if there is room.
 template <Dtype D, bool kHeld>
 struct RowCandidates {
   const MergeParams& params;
-  uint64_t* staged;
+  uint32_t* staged;
   uint32_t row;
   uint32_t n;
-  uint64_t rank[kMergeLoads] = {};
+  uint32_t ordinal[kMergeLoads] = {};
+  uint32_t index[kMergeLoads] = {};
   uint32_t bits[kMergeLoads] = {};
 
   __device__ __forceinline__ uint32_t place(uint32_t first, uint32_t u) const {
@@ -60,50 +61,59 @@ struct RowCandidates {
     for (uint32_t u = 0; u < kMergeLoads; ++u) c[u] = at(min(place(first, u), n - 1));
 #pragma unroll
     for (uint32_t u = 0; u < kMergeLoads; ++u) {
-      c[u].present = c[u].present && place(first, u) < n;
-      rank[u] = rank_of_candidate<D>(c[u], params.args.largest);
+      const uint32_t key = order_key(orient(widen<D>(c[u].bits), params.args.largest));
+      ordinal[u] = ordinal_of(key, c[u].present && place(first, u) < n);
+      index[u] = c[u].index;
       bits[u] = c[u].bits;
     }
   }
 
-  __device__ __forceinline__ RankRange load_all() {
-    RankRange seen;
-    for (uint32_t first = 0; first < n; first += kMostHeld) {
+  // Calls visit(first) when the candidates from `first` on are there.
+  template <typename Visit>
+  __device__ __forceinline__ void in_batches(Visit&& visit) {
+    if constexpr (kHeld) {
+      visit(0);
+    } else {
+      for (uint32_t first = 0; first < n; first += kMostHeld) visit(first);
+    }
+  }
+
+  __device__ __forceinline__ OrdinalRange load_all() {
+    OrdinalRange seen;
+    if (n == 0) return seen;
+    in_batches([&](uint32_t first) {
       load(first);
 #pragma unroll
       for (uint32_t u = 0; u < kMergeLoads; ++u) {
-        seen.see(rank[u]);
-        if (!kHeld && params.staged && place(first, u) < n) staged[place(first, u)] = rank[u];
+        seen.see(ordinal[u]);
+        if (!kHeld && params.staged && place(first, u) < n) staged[place(first, u)] = ordinal[u];
       }
-    }
+    });
     return seen;
   }
 
-  // Calls f(rank), as often for every thread: 0 where there is none.
-  template <typename F>
-  __device__ __forceinline__ void for_each_rank(F&& f) {
-    for (uint32_t first = 0; first < n; first += kMostHeld) {
-      if (!kHeld && params.staged) {
+  // Calls f(ordinal, candidate) for each, candidate() reading the rest of it; with kWhole all of it
+  // is read beforehand.
+  template <bool kWhole = false, typename F>
+  __device__ __forceinline__ void for_each(F&& f) {
+    in_batches([&](uint32_t first) {
+      const bool whole = kWhole || !params.staged;
+      if (!kHeld && !whole) {
 #pragma unroll
         for (uint32_t u = 0; u < kMergeLoads; ++u) {
-          rank[u] = place(first, u) < n ? staged[place(first, u)] : 0;
+          ordinal[u] = place(first, u) < n ? staged[place(first, u)] : 0;
         }
       } else if (!kHeld) {
         load(first);
       }
 #pragma unroll
-      for (uint32_t u = 0; u < kMergeLoads; ++u) f(rank[u]);
-    }
-  }
-
-  // Calls f(rank, bits).
-  template <typename F>
-  __device__ __forceinline__ void for_each(F&& f) {
-    for (uint32_t first = 0; first < n; first += kMostHeld) {
-      if (!kHeld) load(first);
-#pragma unroll
-      for (uint32_t u = 0; u < kMergeLoads; ++u) f(rank[u], bits[u]);
-    }
+      for (uint32_t u = 0; u < kMergeLoads; ++u) {
+        f(ordinal[u], [&] {
+          if (!kHeld && !whole) return at(place(first, u));
+          return Candidate{bits[u], index[u], true};
+        });
+      }
+    });
   }
 };
 
@@ -113,9 +123,9 @@ struct Pairs {
   uint32_t* bits;
 };
 
-// Shared memory behind MergeScratch: ranks of the candidates if staged, then two sets of pairs if
-// an order is asked for.
-TL_TOPK_HD int64_t staged_bytes(int64_t candidates) { return (candidates + 1) / 2 * 16; }
+// Shared memory behind MergeScratch: ordinals of the candidates if staged, then two sets of pairs
+// if an order is asked for.
+TL_TOPK_HD int64_t staged_bytes(int64_t candidates) { return (candidates + 3) / 4 * 16; }
 TL_TOPK_HD int64_t pairs_bytes(int64_t k) { return (k + 3) / 4 * 48; }
 TL_TOPK_HD bool sorts_in_shared(const MergeArgs& args) {
   return args.order != Order::kAny && args.k <= kMaxFastK;
@@ -238,6 +248,7 @@ __device__ __forceinline__ void write_local(const int32_t* indices, uint32_t cou
     const bool mine = slot < count && shards.is_mine(index);
     uint32_t total = 0;
     const uint32_t place = before + block_exclusive_sum(mine, warp_sums, &total);
+    __syncthreads();  // before the next round's sums
     if (mine) local[place] = static_cast<int32_t>(shards.local_index(index));
     before += total;
   }
@@ -254,39 +265,60 @@ __global__ void __launch_bounds__(kThreads, 1)
   const uint32_t row = blockIdx.x;
   const auto k = static_cast<uint32_t>(args.k);
   unsigned char* memory = shared_memory + sizeof(MergeScratch);
-  RowCandidates<D, kHeld> candidates{params, reinterpret_cast<uint64_t*>(memory), row,
+  RowCandidates<D, kHeld> candidates{params, reinterpret_cast<uint32_t*>(memory), row,
                                      args.candidates(shards)};
   if (params.staged) memory += staged_bytes(candidates.n);
 
-  clear(scratch.rank);
-  const RankRange seen = candidates.load_all();
+  clear(scratch.cut);
+  const OrdinalRange seen = candidates.load_all();
   __syncthreads();
-  const auto ranks = [&](auto&& f) { candidates.for_each_rank(f); };
-  const uint64_t bound = block_rank(k, seen, scratch.rank, ranks);
+  const Cut cut = find_cut(k, seen, scratch.cut, [&](auto&& f) {
+    candidates.for_each(
+        [&](uint32_t ordinal, auto&& candidate) { f(ordinal, [&] { return candidate().index; }); });
+  });
 
+  // The undecided go to where they are compared, the others are counted.
+  const auto side_of = [&](uint32_t ordinal, auto&& candidate) {
+    return cut.side(ordinal, [&] { return candidate().index; });
+  };
   uint32_t mine = 0;
-  candidates.for_each_rank([&](uint64_t rank) { mine += rank >= bound; });
+  candidates.for_each([&](uint32_t ordinal, auto&& candidate) {
+    const Side side = side_of(ordinal, candidate);
+    mine += side == Side::kAbove;
+    if (side != Side::kUndecided || cut.inside == 0) return;
+    const Candidate c = candidate();
+    scratch.cut.tied[atomicAdd(&scratch.cut.tied_count, 1u)] = {rank_of_ordinal(ordinal, c.index),
+                                                                c.bits};
+  });
   uint32_t count = 0;
-  uint32_t slot = block_exclusive_sum(mine, scratch.rank.warp_sums, &count);
+  uint32_t slot = block_exclusive_sum(mine, scratch.cut.warp_sums, &count);
+
   const MergedRow<D> out{args.indices + row * args.k,
                          static_cast<typename RawOf<D>::Type*>(args.values) + row * args.k};
   const bool in_shared = sorts_in_shared(args);
   const bool by_value = args.order == Order::kValue;
   const Pairs pairs{reinterpret_cast<uint64_t*>(memory),
                     reinterpret_cast<uint32_t*>(memory + k * sizeof(uint64_t))};
-  candidates.for_each([&](uint64_t rank, uint32_t bits) {
-    if (rank < bound) return;
+  const auto put = [&](uint32_t at, uint64_t rank, uint32_t bits) {
     if (in_shared) {
-      pairs.keys[slot] = by_value ? ~rank : index_of_rank(rank);
-      pairs.bits[slot] = bits;
+      pairs.keys[at] = by_value ? ~rank : index_of_rank(rank);
+      pairs.bits[at] = bits;
     } else {
-      out.write(slot, index_of_rank(rank), bits);
+      out.write(at, index_of_rank(rank), bits);
     }
-    ++slot;
+  };
+  candidates.template for_each<true>([&](uint32_t ordinal, auto&& candidate) {
+    if (side_of(ordinal, candidate) != Side::kAbove) return;
+    const Candidate c = candidate();
+    put(slot++, rank_of_ordinal(ordinal, c.index), c.bits);
   });
+  for_each_wanted(cut, scratch.cut, [&](uint32_t place, const Tied& tied) {
+    put(count + place, tied.rank, tied.payload);
+  });
+  count += cut.wanted;
   if (in_shared) {
-    const uint64_t best = static_cast<uint64_t>(scratch.rank.highest) << 32 | 0xffffffffu;
-    const uint64_t worst = max(bound, static_cast<uint64_t>(scratch.rank.lowest) << 32);
+    const uint64_t best = rank_of_ordinal(scratch.cut.highest, 0);
+    const uint64_t worst = rank_of_ordinal(max(cut.low, scratch.cut.lowest + 1), 0xffffffffu);
     unsigned char* const behind = memory + pairs_bytes(k);
     const Pairs spare{reinterpret_cast<uint64_t*>(behind),
                       reinterpret_cast<uint32_t*>(behind + k * sizeof(uint64_t))};
@@ -305,7 +337,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (args.local_indices == nullptr) return;
   __syncthreads();
   write_local(out.indices, count, k, shards, args.local_indices + row * args.k,
-              scratch.rank.warp_sums);
+              scratch.cut.warp_sums);
 }
 
 }  // namespace tl_topk

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "cuda/block_rank.cuh"
+#include "cuda/block_cut.cuh"
 #include "cuda/merge_kernel.cuh"
 #include "exchange.h"
 
@@ -16,7 +16,7 @@ struct ContributeParams {
 };
 
 struct ContributeScratch {
-  RankScratch rank;
+  CutScratch cut;
   uint32_t above[kMaxRanks];  // samples of each rank that reach the bound
   uint32_t begin;             // of this rank's slots
 };
@@ -64,23 +64,34 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
   };
 
-  clear(scratch.rank);
+  clear(scratch.cut);
   static_assert(kMaxRanks <= kThreads, "one thread a rank");
   if (threadIdx.x < kMaxRanks) scratch.above[threadIdx.x] = 0;
-  RankRange seen;
-  for_each(false, [&](uint32_t, uint64_t rank) { seen.see(rank); });
+  const auto ordinal_of_sample = [](uint64_t sample) {
+    return ordinal_of(key_of_rank(sample), sample != 0);
+  };
+  OrdinalRange seen;
+  for_each(false, [&](uint32_t, uint64_t sample) { seen.see(ordinal_of_sample(sample)); });
   __syncthreads();
-  const uint64_t bound =
-      block_rank(bound_of(args.k, args.stride), seen, scratch.rank,
-                 [&](auto&& f) { for_each(true, [&](uint32_t, uint64_t rank) { f(rank); }); });
-  for_each(true, [&](uint32_t rank, uint64_t sample) {
-    if (sample >= bound) atomicAdd(&scratch.above[rank], 1u);
+  const Cut cut = find_cut(bound_of(args.k, args.stride), seen, scratch.cut, [&](auto&& f) {
+    for_each(true, [&](uint32_t, uint64_t sample) {
+      f(ordinal_of_sample(sample), [&] { return index_of_rank(sample); });
+    });
   });
+  for_each(true, [&](uint32_t from, uint64_t sample) {
+    const Side side = cut.side(ordinal_of_sample(sample), [&] { return index_of_rank(sample); });
+    if (side == Side::kAbove) atomicAdd(&scratch.above[from], 1u);
+    if (side != Side::kUndecided || cut.inside == 0) return;
+    scratch.cut.tied[atomicAdd(&scratch.cut.tied_count, 1u)] = {sample, from};
+  });
+  __syncthreads();
+  for_each_wanted(cut, scratch.cut,
+                  [&](uint32_t, const Tied& tied) { atomicAdd(&scratch.above[tied.payload], 1u); });
   __syncthreads();
   const uint32_t room =
       threadIdx.x < shards.ranks ? args.stride * (scratch.above[threadIdx.x] + 1) : 0;
   uint32_t total = 0;
-  const uint32_t begin = block_exclusive_sum(room, scratch.rank.warp_sums, &total);
+  const uint32_t begin = block_exclusive_sum(room, scratch.cut.warp_sums, &total);
   if (threadIdx.x == shards.rank) scratch.begin = begin;
   __syncthreads();
   const uint32_t own = min(args.stride * (scratch.above[shards.rank] + 1), args.selected.count);
