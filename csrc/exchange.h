@@ -119,11 +119,8 @@ struct MergeArgs {
   template <Dtype D>
   TL_TOPK_HD Candidate at(const Shards& shards, int64_t row, uint32_t i) const {
     if (parts == nullptr) return candidate_of(words[row * slots + i]);
-    return of_part<D>(shards, row, i / per_rank, i % per_rank);
-  }
-  template <Dtype D>
-  TL_TOPK_HD Candidate of_part(const Shards& shards, int64_t row, uint32_t rank, uint32_t i) const {
-    return part_at(parts, rows, per_rank, D, rank).template at<D>(shards, rank, row, i);
+    const uint32_t rank = i / per_rank;
+    return part_at(parts, rows, per_rank, D, rank).template at<D>(shards, rank, row, i % per_rank);
   }
 };
 

@@ -208,7 +208,7 @@ void ShardsObj::contribute(DLTensor* indices, DLTensor* values, DLTensor* sample
   args.words = dense<uint64_t>("words", words, device, kInt64, selected.rows, args.slots);
   run_on(
       device, [&] { contribute_cpu(args, shards_); },
-      [&](void* stream) { contribute_cuda(args, shards_, shared_bytes(device), stream); });
+      [&](void* stream) { contribute_cuda(args, shards_, stream); });
 }
 
 void ShardsObj::reflect() {

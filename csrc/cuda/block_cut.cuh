@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "cuda/prefix_sum.cuh"
+#include "cuda/ptx.cuh"
 #include "cuda/row.cuh"
 #include "key.h"
 
@@ -130,7 +131,7 @@ __device__ __forceinline__ Cut find_cut(uint32_t wanted, const OrdinalRange& see
     if (!cut.tie) {
       for_each([&](uint32_t ordinal, auto&&) {
         const uint32_t bin = (ordinal - low) >> shift;
-        if (ordinal >= low && bin < bins) atomicAdd(&scratch.bins[bin], 1u);
+        ptx::shared_increment(&scratch.bins[bin], ordinal >= low && bin < bins);
       });
     } else {
       for_each([&](uint32_t ordinal, auto&& index) {

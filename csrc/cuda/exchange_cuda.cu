@@ -56,17 +56,14 @@ void sample_cuda(const SampleArgs& args, const Shards& shards, void* stream) {
   });
 }
 
-void contribute_cuda(const ContributeArgs& args, const Shards& shards, int64_t shared_bytes,
-                     void* stream) {
+void contribute_cuda(const ContributeArgs& args, const Shards& shards, void* stream) {
   if (args.selected.rows == 0) return;
-  const int64_t whole =
-      sizeof(ContributeScratch) + staged_bytes(static_cast<int64_t>(shards.ranks) * args.samples);
-  const bool staged = whole <= shared_bytes;
-  const auto shared = staged ? whole : static_cast<int64_t>(sizeof(ContributeScratch));
+  const bool held = shards.ranks * args.samples <= kMostHeld;
   with_dtype(args.dtype, [&](auto dtype) {
-    launch<contribute_kernel<dtype>>(blocks_of(args.selected.rows, shared),
-                                     static_cast<cudaStream_t>(stream),
-                                     ContributeParams{args, shards, staged});
+    const auto s = static_cast<cudaStream_t>(stream);
+    const LaunchConfig config = blocks_of(args.selected.rows, sizeof(ContributeScratch));
+    held ? launch<contribute_kernel<dtype, true>>(config, s, args, shards)
+         : launch<contribute_kernel<dtype, false>>(config, s, args, shards);
   });
 }
 
@@ -76,16 +73,17 @@ void merge_cuda(const MergeArgs& args, const Shards& shards, int64_t shared_byte
   const int64_t candidates = args.candidates(shards);
   const bool held = candidates <= kMostHeld;
   const bool staged = !held && least + staged_bytes(candidates) <= shared_bytes;
-  const int64_t shared = least + (staged ? staged_bytes(candidates) : 0);
-  MergeParams params{args, shards, -1, staged};
-  for (int8_t log2 = 0; log2 < 32; ++log2) {
-    if (args.per_rank == 1u << log2) params.per_rank_log2 = log2;
-  }
-  const LaunchConfig config = blocks_of(args.rows, shared);
+  const LaunchConfig config = blocks_of(args.rows, least + (staged ? staged_bytes(candidates) : 0));
+  const MergeParams params{args, shards, staged};
   with_dtype(args.dtype, [&](auto dtype) {
     const auto s = static_cast<cudaStream_t>(stream);
-    held ? launch<merge_kernel<dtype, true>>(config, s, params)
-         : launch<merge_kernel<dtype, false>>(config, s, params);
+    if (args.parts == nullptr) {
+      held ? launch<merge_kernel<dtype, true, true>>(config, s, params)
+           : launch<merge_kernel<dtype, true, false>>(config, s, params);
+    } else {
+      held ? launch<merge_kernel<dtype, false, true>>(config, s, params)
+           : launch<merge_kernel<dtype, false, false>>(config, s, params);
+    }
   });
 }
 

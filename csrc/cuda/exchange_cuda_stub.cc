@@ -8,7 +8,7 @@ namespace tl_topk {
 
 void local_lengths_cuda(const LengthsArgs&, const Shards&, void*) { std::abort(); }
 void sample_cuda(const SampleArgs&, const Shards&, void*) { std::abort(); }
-void contribute_cuda(const ContributeArgs&, const Shards&, int64_t, void*) { std::abort(); }
+void contribute_cuda(const ContributeArgs&, const Shards&, void*) { std::abort(); }
 void merge_cuda(const MergeArgs&, const Shards&, int64_t, void*) { std::abort(); }
 
 }  // namespace tl_topk

@@ -17,8 +17,7 @@ namespace tl_topk {
 struct MergeParams {
   MergeArgs args;
   Shards shards;
-  int8_t per_rank_log2;  // of args.per_rank where it is a power of two, else -1
-  bool staged;           // ordinals of all candidates are kept in shared memory
+  bool staged;  // ordinals of all candidates are kept in shared memory
 };
 
 constexpr uint32_t kMergeLoads = 8;  // candidates of a thread in flight
@@ -29,13 +28,39 @@ union MergeScratch {
   OrderScratch order;
 };
 
+// Where the candidates of a row come from. Reading one takes no branch, so that many loads can be
+// in flight; where it lies in the whole row is reckoned only for those that matter.
+template <Dtype D, bool kWords>
+struct CandidateSource {
+  const MergeArgs& args;
+  const Shards& shards;
+  uint32_t row;
+
+  // Its index in the row if kWords, else in its rank's shard.
+  __device__ __forceinline__ Candidate read(uint32_t i) const {
+    if constexpr (kWords) {
+      return candidate_of(args.words[static_cast<int64_t>(row) * args.slots + i]);
+    } else {
+      const uint32_t rank = i / args.per_rank;
+      const Selected part = part_at(args.parts, args.rows, args.per_rank, D, rank);
+      const int64_t place = static_cast<int64_t>(row) * args.per_rank + (i - rank * args.per_rank);
+      const int32_t index = part.indices[place];
+      const uint32_t bits = static_cast<const typename RawOf<D>::Type*>(part.values)[place];
+      return {bits, static_cast<uint32_t>(index), index >= 0};
+    }
+  }
+  __device__ __forceinline__ uint32_t index_in_row(uint32_t i, uint32_t index) const {
+    if constexpr (kWords) return index;
+    return shards.global_index(i / args.per_rank, index);
+  }
+};
+
 // The candidates of one row, dealt out to the threads. Up to kMostHeld stay in registers (kHeld);
 // more are read again at every pass, their ordinals from shared memory if there is room.
-template <Dtype D, bool kHeld>
+template <Dtype D, bool kWords, bool kHeld>
 struct RowCandidates {
-  const MergeParams& params;
-  uint32_t* staged;
-  uint32_t row;
+  CandidateSource<D, kWords> source;
+  uint32_t* staged;  // null: no room
   uint32_t n;
   uint32_t ordinal[kMergeLoads] = {};
   uint32_t index[kMergeLoads] = {};
@@ -45,30 +70,20 @@ struct RowCandidates {
     return first + u * kThreads + threadIdx.x;
   }
 
-  __device__ __forceinline__ Candidate at(uint32_t i) const {
-    const MergeArgs& args = params.args;
-    if (args.parts == nullptr || params.per_rank_log2 < 0) {
-      return args.at<D>(params.shards, row, i);
-    }
-    const uint32_t from = i >> params.per_rank_log2;
-    return args.of_part<D>(params.shards, row, from, i & (args.per_rank - 1));
-  }
-
-  // All loads go out before the first is used: none hides behind a branch.
   __device__ __forceinline__ void load(uint32_t first) {
     Candidate c[kMergeLoads];
 #pragma unroll
-    for (uint32_t u = 0; u < kMergeLoads; ++u) c[u] = at(min(place(first, u), n - 1));
+    for (uint32_t u = 0; u < kMergeLoads; ++u) c[u] = source.read(min(place(first, u), n - 1));
 #pragma unroll
     for (uint32_t u = 0; u < kMergeLoads; ++u) {
-      const uint32_t key = order_key(orient(widen<D>(c[u].bits), params.args.largest));
+      const uint32_t key = order_key(orient(widen<D>(c[u].bits), source.args.largest));
       ordinal[u] = ordinal_of(key, c[u].present && place(first, u) < n);
       index[u] = c[u].index;
       bits[u] = c[u].bits;
     }
   }
 
-  // Calls visit(first) when the candidates from `first` on are there.
+  // Calls visit(first) for each batch, the candidates from `first` on.
   template <typename Visit>
   __device__ __forceinline__ void in_batches(Visit&& visit) {
     if constexpr (kHeld) {
@@ -86,19 +101,20 @@ struct RowCandidates {
 #pragma unroll
       for (uint32_t u = 0; u < kMergeLoads; ++u) {
         seen.see(ordinal[u]);
-        if (!kHeld && params.staged && place(first, u) < n) staged[place(first, u)] = ordinal[u];
+        if (!kHeld && staged != nullptr && place(first, u) < n)
+          staged[place(first, u)] = ordinal[u];
       }
     });
     return seen;
   }
 
-  // Calls f(ordinal, candidate) for each, candidate() reading the rest of it; with kWhole all of it
+  // Calls f(ordinal, candidate) for each, candidate() telling the rest of it; with kWhole all of it
   // is read beforehand.
   template <bool kWhole = false, typename F>
   __device__ __forceinline__ void for_each(F&& f) {
     in_batches([&](uint32_t first) {
-      const bool whole = kWhole || !params.staged;
-      if (!kHeld && !whole) {
+      const bool whole = kHeld || kWhole || staged == nullptr;
+      if (!whole) {
 #pragma unroll
         for (uint32_t u = 0; u < kMergeLoads; ++u) {
           ordinal[u] = place(first, u) < n ? staged[place(first, u)] : 0;
@@ -109,8 +125,10 @@ struct RowCandidates {
 #pragma unroll
       for (uint32_t u = 0; u < kMergeLoads; ++u) {
         f(ordinal[u], [&] {
-          if (!kHeld && !whole) return at(place(first, u));
-          return Candidate{bits[u], index[u], true};
+          const uint32_t i = place(first, u);
+          Candidate c = whole ? Candidate{bits[u], index[u], true} : source.read(i);
+          c.index = source.index_in_row(i, c.index);
+          return c;
         });
       }
     });
@@ -255,7 +273,7 @@ __device__ __forceinline__ void write_local(const int32_t* indices, uint32_t cou
   for (uint32_t slot = before + threadIdx.x; slot < k; slot += kThreads) local[slot] = -1;
 }
 
-template <Dtype D, bool kHeld>
+template <Dtype D, bool kWords, bool kHeld>
 __global__ void __launch_bounds__(kThreads, 1)
     merge_kernel(const __grid_constant__ MergeParams params) {
   extern __shared__ __align__(16) unsigned char shared_memory[];
@@ -265,9 +283,10 @@ __global__ void __launch_bounds__(kThreads, 1)
   const uint32_t row = blockIdx.x;
   const auto k = static_cast<uint32_t>(args.k);
   unsigned char* memory = shared_memory + sizeof(MergeScratch);
-  RowCandidates<D, kHeld> candidates{params, reinterpret_cast<uint32_t*>(memory), row,
-                                     args.candidates(shards)};
-  if (params.staged) memory += staged_bytes(candidates.n);
+  const uint32_t n = args.candidates(shards);
+  RowCandidates<D, kWords, kHeld> candidates{
+      {args, shards, row}, params.staged ? reinterpret_cast<uint32_t*>(memory) : nullptr, n};
+  if (params.staged) memory += staged_bytes(n);
 
   clear(scratch.cut);
   const OrdinalRange seen = candidates.load_all();

@@ -9,12 +9,6 @@
 
 namespace tl_topk {
 
-struct ContributeParams {
-  ContributeArgs args;
-  Shards shards;
-  bool staged;  // the samples are kept in shared memory
-};
-
 struct ContributeScratch {
   CutScratch cut;
   uint32_t above[kMaxRanks];  // samples of each rank that reach the bound
@@ -31,38 +25,49 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-template <Dtype D>
+// The samples of one row from all ranks, dealt out to the threads. Up to kMostHeld stay in
+// registers (kHeld), more are read again at every pass.
+template <bool kHeld>
+struct RowSamples {
+  const ContributeArgs& args;
+  int64_t row;
+  uint32_t n;
+  uint64_t sample[kMergeLoads] = {};
+
+  // All loads go out before the first is used.
+  __device__ __forceinline__ void load(uint32_t first) {
+#pragma unroll
+    for (uint32_t u = 0; u < kMergeLoads; ++u) {
+      const uint32_t i = min(first + u * kThreads + threadIdx.x, n - 1);
+      const uint32_t from = i / args.samples;  // lists of one rank's rows follow one another
+      const int64_t list = from * args.selected.rows + row;
+      sample[u] = args.ranks[list * args.samples + (i - from * args.samples)];
+    }
+#pragma unroll
+    for (uint32_t u = 0; u < kMergeLoads; ++u) {
+      if (first + u * kThreads + threadIdx.x >= n) sample[u] = 0;
+    }
+  }
+
+  // Calls f(i, sample), 0 where there is none; `again` after the first time.
+  template <typename F>
+  __device__ __forceinline__ void for_each(bool again, F&& f) {
+    for (uint32_t first = 0; first < n; first += kMostHeld) {
+      if (!kHeld || !again) load(first);
+#pragma unroll
+      for (uint32_t u = 0; u < kMergeLoads; ++u) f(first + u * kThreads + threadIdx.x, sample[u]);
+    }
+  }
+};
+
+template <Dtype D, bool kHeld>
 __global__ void __launch_bounds__(kThreads, 1)
-    contribute_kernel(const __grid_constant__ ContributeParams params) {
+    contribute_kernel(const __grid_constant__ ContributeArgs args,
+                      const __grid_constant__ Shards shards) {
   extern __shared__ __align__(16) unsigned char shared_memory[];
   auto& scratch = *reinterpret_cast<ContributeScratch*>(shared_memory);
-  auto* const staged = reinterpret_cast<uint64_t*>(shared_memory + sizeof(ContributeScratch));
-  const ContributeArgs& args = params.args;
-  const Shards& shards = params.shards;
   const int64_t row = blockIdx.x;
-  const uint32_t n = shards.ranks * args.samples;
-  // The samples of the row, of each rank one behind the other. f(from, sample) is called as often
-  // for every thread, with 0 where there is none.
-  const auto for_each = [&](bool again, auto&& f) {
-    for (uint32_t first = 0; first < n; first += kMostHeld) {
-      uint32_t from[kMergeLoads];
-      uint64_t sample[kMergeLoads];
-#pragma unroll
-      for (uint32_t u = 0; u < kMergeLoads; ++u) {
-        const uint32_t i = first + u * kThreads + threadIdx.x;
-        const uint32_t there = min(i, n - 1);
-        from[u] = there / args.samples;
-        const int64_t list = from[u] * args.selected.rows + row;
-        sample[u] = again && params.staged
-                        ? staged[there]
-                        : args.ranks[list * args.samples + (there - from[u] * args.samples)];
-        if (!again && params.staged && i < n) staged[i] = sample[u];
-        if (i >= n) sample[u] = 0;
-      }
-#pragma unroll
-      for (uint32_t u = 0; u < kMergeLoads; ++u) f(from[u], sample[u]);
-    }
-  };
+  RowSamples<kHeld> samples{args, row, shards.ranks * args.samples};
 
   clear(scratch.cut);
   static_assert(kMaxRanks <= kThreads, "one thread a rank");
@@ -71,18 +76,18 @@ __global__ void __launch_bounds__(kThreads, 1)
     return ordinal_of(key_of_rank(sample), sample != 0);
   };
   OrdinalRange seen;
-  for_each(false, [&](uint32_t, uint64_t sample) { seen.see(ordinal_of_sample(sample)); });
+  samples.for_each(false, [&](uint32_t, uint64_t sample) { seen.see(ordinal_of_sample(sample)); });
   __syncthreads();
   const Cut cut = find_cut(bound_of(args.k, args.stride), seen, scratch.cut, [&](auto&& f) {
-    for_each(true, [&](uint32_t, uint64_t sample) {
+    samples.for_each(true, [&](uint32_t, uint64_t sample) {
       f(ordinal_of_sample(sample), [&] { return index_of_rank(sample); });
     });
   });
-  for_each(true, [&](uint32_t from, uint64_t sample) {
+  samples.for_each(true, [&](uint32_t i, uint64_t sample) {
     const Side side = cut.side(ordinal_of_sample(sample), [&] { return index_of_rank(sample); });
-    if (side == Side::kAbove) atomicAdd(&scratch.above[from], 1u);
+    if (side == Side::kAbove) atomicAdd(&scratch.above[i / args.samples], 1u);
     if (side != Side::kUndecided || cut.inside == 0) return;
-    scratch.cut.tied[atomicAdd(&scratch.cut.tied_count, 1u)] = {sample, from};
+    scratch.cut.tied[atomicAdd(&scratch.cut.tied_count, 1u)] = {sample, i / args.samples};
   });
   __syncthreads();
   for_each_wanted(cut, scratch.cut,
