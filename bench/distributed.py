@@ -48,9 +48,9 @@ ONE_GPU = f"{OURS} on one GPU alone"
 
 _SCORES = 1 << 26  # per rank, from which the shards of all calls are cut: 256 MB
 _SWEEP = 1 << 27  # bytes that are read before each replay
-_CALLS = 40  # in a graph, at most
+_CALLS = 24  # in a graph, at most
 _GRAPH_BYTES = 1 << 29
-_REPEATS = 7
+_REPEATS = 6
 
 #: Starts one call: (values, indices) of the result, None for a stage that has none.
 Launch: TypeAlias = Callable[[], tuple[Tensor, Tensor] | None]
@@ -248,7 +248,7 @@ def measure(bench: Bench, shape: Shape) -> Iterable[dict[str, Any]]:
     for name, launches in contenders.items():
         yield record(bench, shape, name, *bench.time(launches, together=True),
                      bench.verdict(launches[0], shards[0], shape.k))  # fmt: skip
-    wholes = [bench.whole(shard) for shard in shards[: max(2, 8 * len(shards) // _CALLS)]]
+    wholes = [bench.whole(shard) for shard in shards[: max(2, len(shards) // 4)]]
     torch.cuda.synchronize()
     dist.barrier()
     if bench.rank == 0:
@@ -309,7 +309,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=torch.cuda.device_count())
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 4, 16, 64])
     parser.add_argument("--widths", type=int, nargs="+", default=[2**17, 2**20, 2**22])
-    parser.add_argument("--k", type=int, nargs="+", default=[512, 2048])
+    parser.add_argument("--k", type=int, nargs="+", default=[2048, 512])
     parser.add_argument("--output", type=Path, default=RESULTS / f"{SUITE}.json")
     options = parser.parse_args()
     if not 1 <= options.ranks <= torch.cuda.device_count():
