@@ -11,6 +11,7 @@
 #include "launch_config.h"
 #include "plan.h"
 #include "plan_set.h"
+#include "tile_plan.h"
 #include "topk.h"
 
 namespace tl_topk {
@@ -39,6 +40,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   LaunchConfigObj::reflect();
   TopKPlanObj::reflect();
   PlanSetObj::reflect();
+  TilePlanObj::reflect();
   ffi::reflection::GlobalDef()
       .def("tl_topk.as_bfloat16", as_bfloat16, "The same memory, its uint16 taken for bfloat16.")
       .def("tl_topk.build_info", build_info, "How this library was built.")

@@ -26,7 +26,7 @@ import tvm_ffi
 from tl_topk.tile.compiler import Program, build
 from tl_topk.tile.toolchain import header_folder, missing_tool, tilelang_version
 
-__all__ = ["cache_folder", "export", "file_name", "find", "load"]
+__all__ = ["any_ready", "cache_folder", "export", "file_name", "find", "load"]
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _loaded: dict[tuple[str, str], tvm_ffi.Module] = {}
@@ -44,6 +44,11 @@ def cache_folder() -> Path:
 def _ready_folders() -> list[Path]:
     named = os.environ.get("TL_TOPK_KERNELS", "")
     return [*map(Path, filter(None, named.split(os.pathsep))), _PACKAGE / "kernels"]
+
+
+def any_ready() -> bool:
+    """Is there any program that was compiled ahead of time?"""
+    return any(next(folder.glob("*.so"), None) is not None for folder in _ready_folders())
 
 
 def file_name(program: Program, arch: str) -> str:
