@@ -8,8 +8,8 @@
 
 #include <cstdint>
 
-#include "key.h"
-#include "lang/select.cuh"
+#include "../key.h"
+#include "select.cuh"
 
 namespace tl_topk::lang {
 
@@ -38,27 +38,27 @@ __device__ __forceinline__ uint32_t sample_size(uint32_t length, uint32_t k, uin
 // -inf where the sample is too small to reject anything. The same for the whole block. Begins and
 // ends with a barrier.
 template <uint32_t kThreads>
-__device__ __forceinline__ float find_floor(float best, uint32_t size, uint32_t length, uint32_t k,
-                                            void* scratch_words) {
+__device__ __forceinline__ float find_floor(Block<kThreads> block, float best, uint32_t size,
+                                            uint32_t length, uint32_t k, void* scratch_words) {
   auto& scratch = *static_cast<FloorScratch*>(scratch_words);
-  static_assert(kThreads % kFloorGroups == 0 && kThreads <= 1024);
+  static_assert(kThreads % kFloorGroups == 0);
   constexpr uint32_t kLanes = kThreads / kFloorGroups;
   constexpr float kDeviations = 4.0f;
 #pragma unroll
   for (uint32_t d = 1; d < kLanes; d *= 2) {
     best = fmaxf(best, __shfl_xor_sync(kAllLanes, best, d));
   }
-  __syncthreads();
-  if (threadIdx.x % kLanes == 0) scratch.best[threadIdx.x / kLanes] = best;
-  if (threadIdx.x < kFloorGroups) {
-    scratch.more[threadIdx.x] = 0;
-    scratch.same[threadIdx.x] = 0;
+  block.sync();
+  if (block.thread % kLanes == 0) scratch.best[block.thread / kLanes] = best;
+  if (block.thread < kFloorGroups) {
+    scratch.more[block.thread] = 0;
+    scratch.same[block.thread] = 0;
   }
-  __syncthreads();
+  block.sync();
   constexpr uint32_t kShare = kFloorGroups / kLanes;
-  const uint32_t group = threadIdx.x % kFloorGroups;
+  const uint32_t group = block.thread % kFloorGroups;
   const float mine = scratch.best[group];
-  const float* const others = scratch.best + threadIdx.x / kFloorGroups * kShare;
+  const float* const others = scratch.best + block.thread / kFloorGroups * kShare;
   uint32_t more = 0;
   uint32_t same = 0;
 #pragma unroll
@@ -69,7 +69,7 @@ __device__ __forceinline__ float find_floor(float best, uint32_t size, uint32_t 
   if constexpr (kLanes > 1) {
     atomicAdd(&scratch.more[group], more);
     atomicAdd(&scratch.same[group], same);
-    __syncthreads();
+    block.sync();
     more = scratch.more[group];
     same = scratch.same[group];
   }
@@ -80,8 +80,8 @@ __device__ __forceinline__ float find_floor(float best, uint32_t size, uint32_t 
   const auto wanted = static_cast<uint32_t>(
       ceilf(expected + kDeviations * __fsqrt_rn(expected * (1.0f - odds)) + 1.0f));
   if (wanted > kFloorGroups) return -INFINITY;  // for all threads alike
-  if (threadIdx.x < kFloorGroups && more < wanted && wanted <= more + same) scratch.floor = mine;
-  __syncthreads();
+  if (block.thread < kFloorGroups && more < wanted && wanted <= more + same) scratch.floor = mine;
+  block.sync();
   return scratch.floor;
 }
 

@@ -4,9 +4,10 @@
 
 #include <cstdint>
 
-#include "lang/floor.cuh"
-#include "lang/row.cuh"
-#include "lang/select.cuh"
+#include "../row_span.h"
+#include "floor.cuh"
+#include "row.cuh"
+#include "select.cuh"
 
 namespace tl_topk::lang {
 
@@ -38,7 +39,7 @@ __device__ __forceinline__ float oriented(int bits, int largest) {
   constexpr auto kD = static_cast<Dtype>(kDtype);
   using Raw = typename Element<kD>::Raw;
   const auto raw = static_cast<Raw>(bits);
-  return Element<kD>::widen(largest != 0 ? raw : static_cast<Raw>(raw ^ kSignOf<kD>));
+  return Element<kD>::widen(largest != 0 ? raw : static_cast<Raw>(raw ^ Element<kD>::kSign));
 }
 
 __device__ __forceinline__ uint64_t rank_of(float score, int index) {
@@ -55,6 +56,13 @@ __device__ __forceinline__ int sample_place(int load, int loads, int row_vectors
   const uint32_t place = (static_cast<uint32_t>(load) * kThreads + threadIdx.x) * kSpread;
   return 1 + static_cast<int>(static_cast<uint64_t>(place & (places - 1)) *
                               static_cast<uint32_t>(row_vectors - 2) / places);
+}
+
+// find_floor for all threads of a block.
+template <int kThreads>
+__device__ __forceinline__ float block_floor(float best, int size, int length, int k,
+                                             void* scratch) {
+  return find_floor(Block<kThreads>{threadIdx.x}, best, size, length, k, scratch);
 }
 
 // Adds a score that has passed the floor, if it is of the row and there is room; counts it anyway.
@@ -131,10 +139,12 @@ __device__ __forceinline__ void finish(const void* scores, int64_t start, int le
   constexpr auto kD = static_cast<Dtype>(kDtype);
   using Raw = typename Element<kD>::Raw;
   auto& scratch = *static_cast<Scratch*>(scratch_words);
+  const Block<kThreads> block{threadIdx.x};
   const Raw* const first = static_cast<const Raw*>(scores) + start;
-  const RowSource<kD, kThreads> row{first, static_cast<uint32_t>(length),
-                                    largest != 0 ? Raw{0} : kSignOf<kD>};
+  const RowSource<kD, kThreads> row{block, first, static_cast<uint32_t>(length),
+                                    largest != 0 ? Raw{0} : Element<kD>::kSign};
   const Output<kD, kThreads> out{
+      block,
       first,
       indices + row_number * indices_stride,
       with_values != 0 ? static_cast<Raw*>(values) + row_number * values_stride : nullptr,
@@ -145,9 +155,9 @@ __device__ __forceinline__ void finish(const void* scores, int64_t start, int le
   __syncthreads();
   if (length <= k) return select_all(row, out);
   if (length <= capacity) {
-    const ListSource<kThreads> source{static_cast<const uint64_t*>(list), row.length};
-    select<kThreads>(source, row.length, out.k, scratch,
-                     [&](uint32_t slot, uint64_t rank) { out.put(slot, rank); });
+    const ListSource<kThreads> source{block, static_cast<const uint64_t*>(list), row.length};
+    select(block, source, row.length, out.k, scratch,
+           [&](uint32_t slot, uint64_t rank) { out.put(slot, rank); });
     return out.finish(out.k);
   }
   auto* const row_list = static_cast<uint64_t*>(lists) + static_cast<int64_t>(row_number) * room;
@@ -156,10 +166,10 @@ __device__ __forceinline__ void finish(const void* scores, int64_t start, int le
     select_row(row, floor, out, scratch);
   } else {
     const ListSource<kThreads> source{
-        entries > capacity ? row_list : static_cast<const uint64_t*>(list),
+        block, entries > capacity ? row_list : static_cast<const uint64_t*>(list),
         static_cast<uint32_t>(entries)};
-    select<kThreads>(source, source.count, out.k, scratch,
-                     [&](uint32_t slot, uint64_t rank) { out.put(slot, rank); });
+    select(block, source, source.count, out.k, scratch,
+           [&](uint32_t slot, uint64_t rank) { out.put(slot, rank); });
     out.finish(out.k);
   }
   if (blocks > 1) {  // the workspace is left as it was found

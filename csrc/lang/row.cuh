@@ -3,11 +3,10 @@
 
 #include <cstdint>
 
-#include "cuda/element.cuh"
-#include "key.h"
-#include "lang/select.cuh"
-#include "problem.h"
-#include "row_span.h"
+#include "../key.h"
+#include "../problem.h"
+#include "element.cuh"
+#include "select.cuh"
 
 namespace tl_topk::lang {
 
@@ -20,6 +19,7 @@ constexpr uint32_t kAhead = 8;
 template <Dtype D, uint32_t kThreads>
 struct RowSource {
   using Raw = typename Element<D>::Raw;
+  Block<kThreads> block;
   const Raw* first;
   uint32_t length;
   Raw flip;
@@ -33,7 +33,7 @@ struct RowSource {
   // Calls f(rank, valid) in whole warps.
   template <typename F>
   __device__ __forceinline__ void operator()(const F& f) const {
-    for (uint32_t i = threadIdx.x; i - lane() < length; i += kAhead * kThreads) {
+    for (uint32_t i = block.thread; i - lane() < length; i += kAhead * kThreads) {
       float x[kAhead];
 #pragma unroll
       for (uint32_t u = 0; u < kAhead; ++u) {
@@ -49,15 +49,12 @@ struct RowSource {
   }
 };
 
-template <Dtype D>
-constexpr typename Element<D>::Raw kSignOf = static_cast<typename Element<D>::Raw>(
-    typename Element<D>::Raw{1} << (8 * sizeof(typename Element<D>::Raw) - 1));
-
 // Where the winners go: straight to their slots or, when an order is asked for, into `keys` first,
 // shared memory for a power of two of at least k of them.
 template <Dtype D, uint32_t kThreads>
 struct Output {
   using Raw = typename Element<D>::Raw;
+  Block<kThreads> block;
   const Raw* row;
   int32_t* indices;
   Raw* values;  // null: not wanted
@@ -82,19 +79,18 @@ struct Output {
     if (order != Order::kAny && count > 0) {
       uint32_t padded = 2;
       while (padded < count) padded *= 2;
-      __syncthreads();
-      for (uint32_t i = count + threadIdx.x; i < padded; i += kThreads) keys[i] = ~0ull;
-      sort_ascending<kThreads>(keys, padded);
-      for (uint32_t i = threadIdx.x; i < count; i += kThreads) {
+      block.sync();
+      for (uint32_t i = count + block.thread; i < padded; i += kThreads) keys[i] = ~0ull;
+      sort_ascending(block, keys, padded);
+      for (uint32_t i = block.thread; i < count; i += kThreads) {
         write(i, order == Order::kIndex ? static_cast<uint32_t>(keys[i]) : index_of_rank(~keys[i]));
       }
     }
-    constexpr Raw kInf = D == Dtype::kFloat32   ? static_cast<Raw>(0x7f800000u)
-                         : D == Dtype::kFloat16 ? static_cast<Raw>(0x7c00u)
-                                                : static_cast<Raw>(0x7f80u);
-    for (uint32_t i = count + threadIdx.x; i < k; i += kThreads) {
+    constexpr Raw kInf = Element<D>::kInf;
+    constexpr auto kMinusInf = static_cast<Raw>(kInf | Element<D>::kSign);
+    for (uint32_t i = count + block.thread; i < k; i += kThreads) {
       indices[i] = -1;
-      if (values != nullptr) values[i] = largest ? static_cast<Raw>(kInf | kSignOf<D>) : kInf;
+      if (values != nullptr) values[i] = largest ? kMinusInf : kInf;
     }
   }
 };
@@ -103,7 +99,7 @@ struct Output {
 template <Dtype D, uint32_t kThreads>
 __device__ __forceinline__ void select_all(const RowSource<D, kThreads>& row,
                                            const Output<D, kThreads>& out) {
-  for (uint32_t i = threadIdx.x; i < row.length; i += kThreads) {
+  for (uint32_t i = row.block.thread; i < row.length; i += kThreads) {
     if (out.order == Order::kValue) {
       out.keys[i] = ~row.rank(i);
     } else {
@@ -125,12 +121,14 @@ __device__ __forceinline__ void select_all(const RowSource<D, kThreads>& row,
 template <Dtype D, uint32_t kThreads>
 __device__ __noinline__ void select_row(const RowSource<D, kThreads> row, float guess,
                                         const Output<D, kThreads> out, Scratch& scratch) {
+  const Block<kThreads> block = row.block;
   const uint32_t guessed = order_key(__float_as_uint(guess));
-  __syncthreads();
-  if (threadIdx.x < 2) scratch.counts[threadIdx.x] = 0;
+  block.sync();
+  if (block.thread < 2) scratch.counts[block.thread] = 0;
   uint32_t more = 0;
   uint32_t same = 0;
-  Range range = span_of<kThreads>(
+  Range range = span_of(
+      block,
       [&](const auto& f) {
         row([&](uint64_t rank, bool valid) {
           more += valid && key_of_rank(rank) > guessed;
@@ -145,7 +143,7 @@ __device__ __noinline__ void select_row(const RowSource<D, kThreads> row, float 
     atomicAdd(&scratch.counts[0], more);
     atomicAdd(&scratch.counts[1], same);
   }
-  __syncthreads();
+  block.sync();
   more = scratch.counts[0];
   same = scratch.counts[1];
   const uint64_t highest = scratch.highest;
@@ -159,9 +157,9 @@ __device__ __noinline__ void select_row(const RowSource<D, kThreads> row, float 
     range = {range.low, bit_length(high - range.low), out.k - more - same,
              row.length - more - same};
   }
-  range = narrow<kThreads>(range, row, scratch);
-  emit<kThreads>(range, row, out.k, scratch,
-                 [&](uint32_t slot, uint64_t rank) { out.put(slot, rank); });
+  range = narrow(block, range, row, scratch);
+  emit(block, range, row, out.k, scratch,
+       [&](uint32_t slot, uint64_t rank) { out.put(slot, rank); });
   out.finish(out.k);
 }
 

@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "key.h"
+#include "../key.h"
 
 namespace tl_topk::lang {
 
@@ -53,6 +53,19 @@ struct Range {
 
 __device__ __forceinline__ uint32_t bit_length(uint64_t x) { return 64 - __clzll(x); }
 
+// The threads that work together: all of a block, or those that a warp-specialised kernel has for
+// arithmetic. They meet at a hardware barrier of their own, of those that compilers number from 0.
+template <uint32_t kThreads>
+struct Block {
+  static_assert(kThreads % 32 == 0 && kThreads <= 1024);
+  uint32_t thread;  // 0 .. kThreads - 1; a multiple of 32 away from threadIdx.x
+
+  __device__ __forceinline__ void sync() const {
+    constexpr int kBarrier = 15;
+    asm volatile("barrier.sync %0, %1;" ::"n"(kBarrier), "n"(kThreads) : "memory");
+  }
+};
+
 __device__ __forceinline__ uint32_t lane() { return threadIdx.x % 32; }
 __device__ __forceinline__ uint32_t lanes_below() { return (1u << lane()) - 1; }
 
@@ -81,12 +94,12 @@ __device__ __forceinline__ void warp_count(uint32_t* bins, uint32_t bin, bool co
 // The bin with above < wanted <= above + inside goes to scratch. The bins hold at least `wanted`.
 // Begins and ends with a barrier.
 template <uint32_t kThreads>
-__device__ __forceinline__ void find_crossing(Scratch& scratch, uint32_t wanted) {
-  static_assert(kThreads % 32 == 0 && kThreads <= 1024);
+__device__ __forceinline__ void find_crossing(Block<kThreads> block, Scratch& scratch,
+                                              uint32_t wanted) {
   constexpr uint32_t kEach = (kBins + kThreads - 1) / kThreads;
-  __syncthreads();
+  block.sync();
   // Thread 0 has the highest bins.
-  const uint32_t first = threadIdx.x * kEach;
+  const uint32_t first = block.thread * kEach;
   uint32_t sum = 0;
 #pragma unroll
   for (uint32_t j = 0; j < kEach; ++j) {
@@ -98,9 +111,9 @@ __device__ __forceinline__ void find_crossing(Scratch& scratch, uint32_t wanted)
     const uint32_t before = __shfl_up_sync(kAllLanes, upto, d);
     if (lane() >= d) upto += before;
   }
-  if (lane() == 31) scratch.warp_sums[threadIdx.x / 32] = upto;
-  __syncthreads();
-  const uint32_t warp = threadIdx.x / 32;
+  if (lane() == 31) scratch.warp_sums[block.thread / 32] = upto;
+  block.sync();
+  const uint32_t warp = block.thread / 32;
   const uint32_t earlier = lane() < warp ? scratch.warp_sums[lane()] : 0;
   uint32_t above = __reduce_add_sync(kAllLanes, earlier) + upto - sum;
   if (above < wanted && wanted <= above + sum) {
@@ -110,23 +123,24 @@ __device__ __forceinline__ void find_crossing(Scratch& scratch, uint32_t wanted)
     scratch.above = above;
     scratch.inside = scratch.bins[bin];
   }
-  __syncthreads();
+  block.sync();
 }
 
 // Makes the range smaller until all it holds is wanted or can be compared one by one.
 // `source(f)` calls f(rank, valid) for every rank, in whole warps.
 template <uint32_t kThreads, typename Source>
-__device__ __forceinline__ Range narrow(Range range, const Source& source, Scratch& scratch) {
+__device__ __forceinline__ Range narrow(Block<kThreads> block, Range range, const Source& source,
+                                        Scratch& scratch) {
   while (range.inside > range.wanted && range.inside > kMaxResidual) {
     const uint32_t shift = range.bits > kBinBits ? range.bits - kBinBits : 0;
-    __syncthreads();
-    for (uint32_t i = threadIdx.x; i < kBins; i += kThreads) scratch.bins[i] = 0;
-    __syncthreads();
+    block.sync();
+    for (uint32_t i = block.thread; i < kBins; i += kThreads) scratch.bins[i] = 0;
+    block.sync();
     source([&](uint64_t rank, bool valid) {
       const uint32_t bin = static_cast<uint32_t>((rank - range.low) >> shift);
       warp_count(scratch.bins, bin, valid && range.contains(rank));
     });
-    find_crossing<kThreads>(scratch, range.wanted);
+    find_crossing(block, scratch, range.wanted);
     range = {range.low + (static_cast<uint64_t>(scratch.bin) << shift), shift,
              range.wanted - scratch.above, scratch.inside};
   }
@@ -135,14 +149,15 @@ __device__ __forceinline__ Range narrow(Range range, const Source& source, Scrat
 
 // Calls put(slot, rank) once for each slot 0 .. k-1, in no order. Ends with a barrier.
 template <uint32_t kThreads, typename Source, typename Put>
-__device__ __forceinline__ void emit(const Range& range, const Source& source, uint32_t k,
-                                     Scratch& scratch, const Put& put) {
-  __syncthreads();
-  if (threadIdx.x == 0) {
+__device__ __forceinline__ void emit(Block<kThreads> block, const Range& range,
+                                     const Source& source, uint32_t k, Scratch& scratch,
+                                     const Put& put) {
+  block.sync();
+  if (block.thread == 0) {
     scratch.winners = 0;
     scratch.residual_count = 0;
   }
-  __syncthreads();
+  block.sync();
   const bool all = range.inside == range.wanted;
   source([&](uint64_t rank, bool valid) {
     const bool inside = valid && range.contains(rank);
@@ -151,28 +166,28 @@ __device__ __forceinline__ void emit(const Range& range, const Source& source, u
     if (wins) put(slot, rank);
     if (inside && !all) scratch.residual[atomicAdd(&scratch.residual_count, 1u)] = rank;
   });
-  __syncthreads();
+  block.sync();
   if (!all) {
-    for (uint32_t i = threadIdx.x; i < range.inside; i += kThreads) {
+    for (uint32_t i = block.thread; i < range.inside; i += kThreads) {
       const uint64_t mine = scratch.residual[i];
       uint32_t better = 0;
       for (uint32_t j = 0; j < range.inside; ++j) better += scratch.residual[j] > mine;
       if (better < range.wanted) put(k - range.wanted + better, mine);
     }
-    __syncthreads();
+    block.sync();
   }
 }
 
 // The smallest range that holds all `count` ranks of a source; the best k are wanted.
 template <uint32_t kThreads, typename Source>
-__device__ __forceinline__ Range span_of(const Source& source, uint32_t count, uint32_t k,
-                                         Scratch& scratch) {
-  __syncthreads();
-  if (threadIdx.x == 0) {
+__device__ __forceinline__ Range span_of(Block<kThreads> block, const Source& source,
+                                         uint32_t count, uint32_t k, Scratch& scratch) {
+  block.sync();
+  if (block.thread == 0) {
     scratch.lowest = ~0ull;
     scratch.highest = 0;
   }
-  __syncthreads();
+  block.sync();
   uint64_t lowest = ~0ull;
   uint64_t highest = 0;
   source([&](uint64_t rank, bool valid) {
@@ -190,28 +205,30 @@ __device__ __forceinline__ Range span_of(const Source& source, uint32_t count, u
     atomicMin(reinterpret_cast<unsigned long long*>(&scratch.lowest), lowest);
     atomicMax(reinterpret_cast<unsigned long long*>(&scratch.highest), highest);
   }
-  __syncthreads();
+  block.sync();
   return {scratch.lowest, bit_length(scratch.highest - scratch.lowest), k, count};
 }
 
 // The k best of `count` >= k > 0 ranks.
 template <uint32_t kThreads, typename Source, typename Put>
-__device__ __forceinline__ void select(const Source& source, uint32_t count, uint32_t k,
-                                       Scratch& scratch, const Put& put) {
-  Range range = span_of<kThreads>(source, count, k, scratch);
-  range = narrow<kThreads>(range, source, scratch);
-  emit<kThreads>(range, source, k, scratch, put);
+__device__ __forceinline__ void select(Block<kThreads> block, const Source& source, uint32_t count,
+                                       uint32_t k, Scratch& scratch, const Put& put) {
+  Range range{0, 64, k, count};  // few enough to be compared one by one as they are
+  if (count > kMaxResidual) range = span_of(block, source, count, k, scratch);
+  range = narrow(block, range, source, scratch);
+  emit(block, range, source, k, scratch, put);
 }
 
 // Ranks that lie in a list.
 template <uint32_t kThreads>
 struct ListSource {
+  Block<kThreads> block;
   const uint64_t* ranks;
   uint32_t count;
 
   template <typename F>
   __device__ __forceinline__ void operator()(const F& f) const {
-    for (uint32_t i = threadIdx.x; i - lane() < count; i += kThreads) {
+    for (uint32_t i = block.thread; i - lane() < count; i += kThreads) {
       f(ranks[min(i, count - 1)], i < count);
     }
   }
@@ -219,11 +236,11 @@ struct ListSource {
 
 // Sorts n keys ascending in shared memory, n a power of two. Begins and ends with a barrier.
 template <uint32_t kThreads>
-__device__ __forceinline__ void sort_ascending(uint64_t* keys, uint32_t n) {
-  __syncthreads();
+__device__ __forceinline__ void sort_ascending(Block<kThreads> block, uint64_t* keys, uint32_t n) {
+  block.sync();
   for (uint32_t run = 2; run <= n; run *= 2) {
     for (uint32_t stride = run / 2; stride > 0; stride /= 2) {
-      for (uint32_t pair = threadIdx.x; pair < n / 2; pair += kThreads) {
+      for (uint32_t pair = block.thread; pair < n / 2; pair += kThreads) {
         const uint32_t a = 2 * pair - (pair & (stride - 1));
         const bool up = (a & run) == 0;
         const uint64_t x = keys[a];
@@ -233,7 +250,7 @@ __device__ __forceinline__ void sort_ascending(uint64_t* keys, uint32_t n) {
           keys[a + stride] = x;
         }
       }
-      __syncthreads();
+      block.sync();
     }
   }
 }

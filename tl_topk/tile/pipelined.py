@@ -246,7 +246,7 @@ def _trace(which: Specialisation) -> Any:
                                 best[0] = T.max(best[0], score[0])
                     floor[0] = T.call_extern(
                         "float32",
-                        f"{lang}find_floor<{THREADS}>",
+                        f"{lang}block_floor<{THREADS}>",
                         best[0],
                         samples[0],
                         length[0],

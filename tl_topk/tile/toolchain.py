@@ -16,6 +16,7 @@ __all__ = [
     "architecture",
     "compile_library",
     "header_folder",
+    "missing_language",
     "missing_tool",
     "nvcc",
     "tilelang_module",
@@ -42,13 +43,21 @@ def tilelang_version() -> str | None:
         return None
 
 
-def missing_tool() -> str | None:
-    """Why nothing can be compiled here, in one clause; None when it can."""
+def missing_language() -> str | None:
+    """Why TileLang cannot be used here, in one clause; None when it can."""
     version = tilelang_version()
     if version is None:
         return f"TileLang is not installed: {EXTRA}"
     if not _SUPPORTED.match(version):
         return f"TileLang {version} is installed, {_SUPPORTED_TEXT} is needed: {EXTRA}"
+    return None
+
+
+def missing_tool() -> str | None:
+    """Why nothing can be compiled here, in one clause; None when it can."""
+    missing = missing_language()
+    if missing is not None:
+        return missing
     if nvcc() is None:
         return (
             "no nvcc was found: install a CUDA toolkit of 12.4 or newer, and set CUDA_HOME if nvcc"
@@ -63,7 +72,7 @@ def tilelang_module() -> ModuleType:
     Raises:
         RuntimeError: something that compiling needs is missing; the message says what to install.
     """
-    missing = missing_tool()
+    missing = missing_language()
     if missing is not None:
         raise RuntimeError(missing)
     import tilelang
