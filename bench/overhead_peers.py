@@ -52,7 +52,7 @@ def pybind11_call(launcher: Launcher) -> Callable[[], object]:
 
     Nothing is checked on the way, as is usual.
     """
-    import pybind11
+    import pybind11  # type: ignore[import-not-found]
 
     name = "tl_topk_pybind_call"
     library = Path(tempfile.mkdtemp()) / f"{name}{sysconfig.get_config_var('EXT_SUFFIX')}"

@@ -1,7 +1,7 @@
-"""Selection inside your own TileLang kernels: ``from tl_topk import lang as tk``.
+"""Selection inside your own TileLang programs: ``from tl_topk import lang as tk``.
 
-Everything here is called in the body of a ``T.prim_func``, under ``T.Kernel``. The device code
-comes from the package's headers, which bring nothing along that has to be configured.
+Everything here is called in the body of a ``T.prim_func``: :func:`host_topk` between kernels, the
+rest under ``T.Kernel``. The device code comes with the package; nothing has to be configured.
 
 Example:
     >>> import tilelang.language as T                                      # doctest: +SKIP
@@ -31,7 +31,7 @@ if _missing is not None:
 
 import tilelang.language as T  # noqa: E402, N812
 
-__all__ = ["block_topk", "import_source", "linear_bin", "order_key", "row_topk"]
+__all__ = ["block_topk", "host_topk", "import_source", "linear_bin", "order_key", "row_topk"]
 
 _NAMESPACE = "tl_topk::lang::"
 _SCRATCH_WORDS = 2640  # lang::Scratch
@@ -170,6 +170,56 @@ def row_topk(
         scores.dtype, T.address_of(scores), n, k, T.address_of(indices),
         None if values is None else T.address_of(values), order, largest,
     )  # fmt: skip
+
+
+def host_topk(
+    scores: Any,
+    k: Any,
+    indices: Any,
+    values: Any = None,
+    lengths: Any = None,
+    row_starts: Any = None,
+    *,
+    order: str = "any",
+    largest: bool = True,
+) -> None:
+    """:func:`tl_topk.topk` by the native kernel, as one step of a program's host function.
+
+    Called outside of ``T.Kernel``, after the kernel that writes the scores, say. It runs on the
+    stream of the call, may be captured in a CUDA graph with it, and no Python comes in between.
+    ``import tl_topk`` before the compiled program is called: that registers what it calls.
+
+    Args:
+        scores: the program's tensor ``(rows, length)`` or ``(length,)``, contiguous.
+        k: int expression.
+        indices: int32 tensor ``(rows, k)`` or ``(k,)``, written.
+        values: optional, the same in the scores' dtype, written.
+        lengths, row_starts: optional int32 or int64 tensors ``(rows,)``.
+        order, largest: as in :func:`tl_topk.topk`.
+    """
+    checked_order(order)
+    T.evaluate(
+        T.call_packed(
+            "tl_topk.topk",
+            _dl_tensor(scores),
+            k,
+            _dl_tensor(indices),
+            _dl_tensor(values),
+            _dl_tensor(lengths),
+            _dl_tensor(row_starts),
+            T.bool(largest),
+            order,
+        )
+    )
+
+
+def _dl_tensor(buffer: Any) -> Any:
+    """A DLTensor that lives as long as the call; a null pointer, which arrives as None."""
+    if buffer is None:
+        return T.reinterpret(T.uint64(0), "handle")
+    shape = T.tvm_stack_make_shape(*buffer.shape)
+    dtype = T.Cast(buffer.dtype, 0)
+    return T.tvm_stack_make_array(buffer.data, shape, 0, len(buffer.shape), dtype, 0)
 
 
 def _call(

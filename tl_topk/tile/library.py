@@ -140,7 +140,7 @@ def export(programs: Iterable[Program], arch: str, folder: Path) -> Iterator[Pat
 def _only_process(path: Path) -> Iterator[None]:
     """Held by one process at a time; the file stays, for removing it would race."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path.with_suffix(".lock"), "w") as lock:
+    with open(path.parent / f".{path.stem}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

@@ -86,9 +86,9 @@ def specialise(dtype: str, k: int) -> Specialisation:
     Raises:
         ValueError: there is none.
     """
-    fitting = [capacity for capacity in CAPACITIES if k <= capacity]
+    fitting = [capacity for capacity in CAPACITIES if 0 <= k <= capacity]
     if not fitting:
-        raise ValueError(f"k: expected at most {max(CAPACITIES)} for a TileLang kernel, got {k}")
+        raise ValueError(f"k: expected 0 to {max(CAPACITIES)} for a TileLang kernel, got {k}")
     return Specialisation(dtype, fitting[0])
 
 

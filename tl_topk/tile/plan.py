@@ -29,7 +29,8 @@ class TilePlan(TopKPlan):
     room: int
 
     def __init__(self, problem: Problem, launch: Any, blocks: int, room: int, reason: str) -> None:
-        self.__ffi_init__(
+        initialise: Any = self.__ffi_init__  # other arguments than a TopKPlan's
+        initialise(
             problem.rows,
             problem.width,
             problem.k,
