@@ -43,8 +43,7 @@ TilePlanObj::TilePlanObj(int64_t rows, int64_t width, int64_t k, ffi::String dty
   backend = "pipelined";
   config = std::nullopt;
   reason = std::move(why);
-  workspace_bytes =
-      blocks_per_row > 1 ? counter_bytes(rows) + rows * room * kEntryBytes : int64_t{0};
+  workspace_bytes = room > 0 ? counter_bytes(rows) + rows * room * kEntryBytes : int64_t{0};
 }
 
 void TilePlanObj::launch(const TopKArgs& args, void* workspace) const {

@@ -10,8 +10,8 @@ namespace tl_topk {
 class TilePlanObj : public TopKPlanObj {
  public:
   // `launch_kernel` takes what tl_topk/tile/pipelined.py lists as ARGUMENTS, then the number of
-  // blocks and the stream. `room` is how many entries a row's list holds; 0 when blocks_per_row is
-  // 1 and no workspace is needed.
+  // blocks and the stream. `room` is how many entries a row's list in the workspace holds; 0
+  // where blocks do not meet there.
   tvm::ffi::Function launch_kernel;
   int64_t blocks_per_row, room;
 

@@ -10,6 +10,7 @@ the row three to eight times.
 """
 
 # No `from __future__ import annotations`: TileLang evaluates annotations, which use local names.
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ __all__ = [
     "ARGUMENTS",
     "CAPACITIES",
     "Specialisation",
+    "best_cluster",
     "blocks_per_row",
     "list_room",
     "program",
@@ -74,10 +76,12 @@ class Specialisation:
 
     dtype: str
     capacity: int
+    cluster: int = 1  # blocks in a cluster that shares a row; 1: blocks meet in global memory
 
     @property
     def name(self) -> str:
-        return f"pipelined-{self.dtype}-k{self.capacity}"
+        clusters = f"-cluster{self.cluster}" if self.cluster > 1 else ""
+        return f"pipelined-{self.dtype}-k{self.capacity}{clusters}"
 
 
 def specialise(dtype: str, k: int) -> Specialisation:
@@ -100,6 +104,17 @@ def blocks_per_row(which: Specialisation, rows: int, width: int, sms: int) -> in
     return max(1, min(-(-width // tile), sms // rows))
 
 
+def best_cluster(which: Specialisation, rows: int, width: int, coresident: Sequence[int]) -> int:
+    """How many blocks a cluster is to have, or 1 for blocks that meet in global memory.
+
+    Args:
+        coresident: how many clusters of 1, 2, 4, 8 and 16 blocks the GPU holds at once.
+    """
+    if width <= CAPACITIES[which.capacity]:
+        return 1
+    return 1
+
+
 def list_room(which: Specialisation, rows: int) -> int:
     """How many entries a row's list holds: some of a block's lists, for a floor that admits too
     many (of sorted rows a sample tells less), unless so many rows would take much memory.
@@ -110,7 +125,9 @@ def list_room(which: Specialisation, rows: int) -> int:
 
 def program(which: Specialisation) -> Program:
     """The program of one specialisation."""
-    return Program(name=which.name, trace=lambda: _trace(which), arguments=ARGUMENTS)
+    return Program(
+        name=which.name, trace=lambda: _trace(which), arguments=ARGUMENTS, cluster=which.cluster
+    )
 
 
 def _trace(which: Specialisation) -> Any:
@@ -119,6 +136,7 @@ def _trace(which: Specialisation) -> Any:
     code, word, per_vector = _DTYPES[which.dtype]
     capacity = CAPACITIES[which.capacity]
     tile_vectors = THREADS * _TILE_VECTORS
+    clustered = which.cluster > 1
     lang = "tl_topk::lang::"
     vectors = T.dynamic("vectors", "int64")
     some = T.dynamic("some", "int64")  # sizes that nothing asks for
@@ -148,7 +166,7 @@ def _trace(which: Specialisation) -> Any:
         grid: T.int32,
     ):
         with T.Kernel(grid, threads=THREADS) as block:
-            T.import_source('#include "lang/pipelined.cuh"\n')
+            T.import_source('#include "lang/cluster.cuh"\n#include "lang/pipelined.cuh"\n')
             tile = T.alloc_shared((tile_vectors, per_vector), word)
             entries = T.alloc_shared((capacity,), "int64")
             scratch = T.alloc_shared((_SCRATCH_WORDS,), "int32")
@@ -202,6 +220,7 @@ def _trace(which: Specialisation) -> Any:
             )
             # Vectors are counted from the 16-byte boundary below the row's first score.
             first[0] = start[0] // per_vector
+            last[0] = 0
             head[0] = T.cast(start[0] % per_vector, "int32")
             row_vectors[0] = (length[0] + head[0] + (per_vector - 1)) // per_vector
             # Parts are whole tiles. What the last tile copies past the row's end is looked at in
@@ -215,8 +234,13 @@ def _trace(which: Specialisation) -> Any:
             place[0] = part[0] * each[0] * tile_vectors
             steps[0] = T.min(each[0], tiles[0] - part[0] * each[0])
 
-            if part[0] < parts[0]:
+            if clustered:
                 if thread == 0:
+                    count[0] = 0
+                T.call_extern("handle", f"{lang}cluster_arrive")
+
+            if part[0] < parts[0]:
+                if not clustered and thread == 0:
                     count[0] = 0
                 floor[0] = -T.infinity("float32")
                 if length[0] > capacity:
@@ -291,7 +315,7 @@ def _trace(which: Specialisation) -> Any:
                                         length[0],
                                     )
                 last[0] = 1
-                if parts[0] > 1:
+                if not clustered and parts[0] > 1:
                     last[0] = T.call_extern(
                         "int32",
                         f"{lang}deliver<{THREADS}>",
@@ -305,31 +329,41 @@ def _trace(which: Specialisation) -> Any:
                         parts[0],
                         T.address_of(count[1]),
                     )
-                if last[0] == 1:
-                    T.call_extern(
-                        "handle",
-                        f"{lang}finish<{code}, {THREADS}>",
-                        T.address_of(scores[0, 0]),
-                        start[0],
-                        length[0],
-                        T.address_of(entries[0]),
-                        T.address_of(count[0]),
-                        capacity,
-                        T.address_of(lists[0]),
-                        room,
-                        parts[0],
-                        floor[0],
-                        T.address_of(indices[0]),
-                        indices_stride,
-                        T.address_of(values[0]),
-                        values_stride,
-                        with_values,
-                        row[0],
-                        k,
-                        order,
-                        largest,
-                        T.address_of(tile[0, 0]),
-                        T.address_of(scratch[0]),
-                    )
+            if clustered:
+                last[0] = T.call_extern(
+                    "int32",
+                    f"{lang}deliver_in_cluster<{THREADS}>",
+                    T.address_of(entries[0]),
+                    T.address_of(count[0]),
+                    capacity,
+                    part[0],
+                    T.address_of(count[1]),
+                )
+            if last[0] == 1:
+                T.call_extern(
+                    "handle",
+                    f"{lang}finish<{code}, {THREADS}>",
+                    T.address_of(scores[0, 0]),
+                    start[0],
+                    length[0],
+                    T.address_of(entries[0]),
+                    T.address_of(count[0]),
+                    capacity,
+                    T.address_of(lists[0]),
+                    room,
+                    1 if clustered else parts[0],
+                    floor[0],
+                    T.address_of(indices[0]),
+                    indices_stride,
+                    T.address_of(values[0]),
+                    values_stride,
+                    with_values,
+                    row[0],
+                    k,
+                    order,
+                    largest,
+                    T.address_of(tile[0, 0]),
+                    T.address_of(scratch[0]),
+                )
 
     return pipelined
