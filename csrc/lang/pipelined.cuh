@@ -14,6 +14,15 @@ namespace tl_topk::lang {
 // Of numbers that are not negative; TileLang's own guards against those that are.
 __device__ __forceinline__ int quotient(int a, int b) { return a / b; }
 
+// Where the time inside a launch goes. Only where a benchmark asks (-DTL_TOPK_PHASE_CLOCK): then
+// the clocks of a block's first thread lie where values would, which must not be asked for.
+constexpr int kPhases = 5;  // start, floor known, row read, entries together, end
+__device__ __forceinline__ void mark(void* clocks, int phase) {
+#ifdef TL_TOPK_PHASE_CLOCK
+  if (threadIdx.x == 0) static_cast<long long*>(clocks)[blockIdx.x * kPhases + phase] = clock64();
+#endif
+}
+
 // kind: 0 not given, 1 int32, 2 int64.
 __device__ __forceinline__ IntVector int_vector(const void* data, int kind) {
   return {kind == 0 ? nullptr : data, kind == 2};

@@ -77,11 +77,13 @@ class Specialisation:
     dtype: str
     capacity: int
     cluster: int = 1  # blocks in a cluster that shares a row; 1: blocks meet in global memory
+    timed: bool = False  # writes the clocks of its phases, see csrc/lang/pipelined.cuh
 
     @property
     def name(self) -> str:
         clusters = f"-cluster{self.cluster}" if self.cluster > 1 else ""
-        return f"pipelined-{self.dtype}-k{self.capacity}{clusters}"
+        timed = "-timed" if self.timed else ""
+        return f"pipelined-{self.dtype}-k{self.capacity}{clusters}{timed}"
 
 
 def specialise(dtype: str, k: int) -> Specialisation:
@@ -126,7 +128,11 @@ def list_room(which: Specialisation, rows: int) -> int:
 def program(which: Specialisation) -> Program:
     """The program of one specialisation."""
     return Program(
-        name=which.name, trace=lambda: _trace(which), arguments=ARGUMENTS, cluster=which.cluster
+        name=which.name,
+        trace=lambda: _trace(which),
+        arguments=ARGUMENTS,
+        cluster=which.cluster,
+        flags=("-DTL_TOPK_PHASE_CLOCK",) if which.timed else (),
     )
 
 
@@ -197,6 +203,7 @@ def _trace(which: Specialisation) -> Any:
             row[0] = T.call_extern("int32", f"{lang}quotient", block, blocks)
             part[0] = block - row[0] * blocks
 
+            T.call_extern("handle", f"{lang}mark", T.address_of(values[0]), 0)
             start[0] = skew + T.call_extern(
                 "int64",
                 f"{lang}row_start",
@@ -278,6 +285,7 @@ def _trace(which: Specialisation) -> Any:
                         T.address_of(floor_scratch[0]),
                     )
 
+                T.call_extern("handle", f"{lang}mark", T.address_of(values[0]), 1)
                 for step in T.Pipelined(steps[0], num_stages=2):
                     T.copy(scores[first[0] + place[0] + step * tile_vectors, 0], tile)
                     for u in T.unroll(_TILE_VECTORS):
@@ -314,6 +322,7 @@ def _trace(which: Specialisation) -> Any:
                                         - head[0],
                                         length[0],
                                     )
+                T.call_extern("handle", f"{lang}mark", T.address_of(values[0]), 2)
                 last[0] = 1
                 if not clustered and parts[0] > 1:
                     last[0] = T.call_extern(
@@ -340,6 +349,7 @@ def _trace(which: Specialisation) -> Any:
                     T.address_of(count[1]),
                 )
             if last[0] == 1:
+                T.call_extern("handle", f"{lang}mark", T.address_of(values[0]), 3)
                 T.call_extern(
                     "handle",
                     f"{lang}finish<{code}, {THREADS}>",
@@ -365,5 +375,6 @@ def _trace(which: Specialisation) -> Any:
                     T.address_of(tile[0, 0]),
                     T.address_of(scratch[0]),
                 )
+                T.call_extern("handle", f"{lang}mark", T.address_of(values[0]), 4)
 
     return pipelined
