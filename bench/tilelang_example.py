@@ -39,9 +39,12 @@ def _trace(k: int) -> Any:
     @T.macro
     def coarse(score, result):
         bits = T.reinterpret(T.cast(score, "float16"), "uint16")
-        result[0] = T.cast(
-            T.if_then_else(bits & 0x8000 != 0, T.cast(~bits, "uint16"), bits | 0x8000), "int32"
-        ) >> 8
+        result[0] = (
+            T.cast(
+                T.if_then_else(bits & 0x8000 != 0, T.cast(~bits, "uint16"), bits | 0x8000), "int32"
+            )
+            >> 8
+        )
 
     @T.macro
     def fine(score, shift, result):

@@ -282,7 +282,7 @@ class TestLanguage:
     def test_wrong(self) -> None:
         with pytest.raises(Exception, match="threads: expected a multiple of 32 up to 1024, got 8"):
             self.trace(80)
-        with pytest.raises(Exception, match="scores: expected .* got 'int32'"):
+        with pytest.raises(Exception, match=r"scores: expected .* got 'int32'"):
             self.trace(128, "int32")
         with pytest.raises(Exception, match="k: expected a Python integer"):
             self.trace(128, k=None, order="value")

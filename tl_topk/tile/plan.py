@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
-
-from tvm_ffi import register_object
 
 from tl_topk import _ffi
-from tl_topk._ffi import TopKPlan
+from tl_topk._ffi import TopKPlan, exports
+from tl_topk._ffi.plan import MAKERS
 from tl_topk.problem import Problem
 from tl_topk.tile.library import load
 from tl_topk.tile.pipelined import (
@@ -20,45 +18,7 @@ from tl_topk.tile.pipelined import (
 )
 from tl_topk.tile.toolchain import architecture
 
-__all__ = ["TilePlan", "pipelined_plan"]
-
-
-@register_object("tl_topk.TilePlan")
-class TilePlan(TopKPlan):
-    """A :class:`TopKPlan` of the backend ``"pipelined"``; made by :func:`pipelined_plan`.
-
-    Attributes:
-        blocks_per_row: thread blocks that share a row.
-        room: entries of a row's list in the workspace; 0 where there is none.
-    """
-
-    blocks_per_row: int
-    room: int
-
-    def __init__(self, problem: Problem, launch: Any, blocks: int, room: int, reason: str) -> None:
-        initialise: Any = self.__ffi_init__  # other arguments than a TopKPlan's
-        initialise(
-            problem.rows,
-            problem.width,
-            problem.k,
-            problem.dtype,
-            problem.order,
-            problem.largest,
-            problem.values,
-            problem.device_id,
-            launch,
-            blocks,
-            room,
-            reason,
-        )
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        fields = (self.rows, self.width, self.k, self.dtype, self.order, self.largest, self.values)
-        return _rebuild, (*fields, self.device_type, self.device_id)
-
-
-def _rebuild(*fields: Any) -> TopKPlan:
-    return pipelined_plan(Problem(*fields))
+__all__ = ["pipelined_plan"]
 
 
 def pipelined_plan(problem: Problem, cluster: int | None = None) -> TopKPlan:
@@ -87,5 +47,25 @@ def pipelined_plan(problem: Problem, cluster: int | None = None) -> TopKPlan:
         blocks = blocks_per_row(which, problem.rows, problem.width, device.sms)
         room = list_room(which, problem.rows) if blocks > 1 else 0
         meet = f"{blocks} blocks share a row" if blocks > 1 else "a block a row"
-    reason = f"TileLang kernel {which.name} for {arch}, {meet}"
-    return TilePlan(problem, kernel["launch"], blocks, room, reason)
+    return exports.tile_plan(
+        problem.rows,
+        problem.width,
+        problem.k,
+        problem.dtype,
+        problem.order,
+        problem.largest,
+        problem.values,
+        problem.device_id,
+        kernel["launch"],
+        blocks,
+        room,
+        f"TileLang kernel {which.name} for {arch}, {meet}",
+    )
+
+
+def _again(*arguments: int | str | bool) -> TopKPlan:
+    """From the arguments of TopKPlan's constructor, of which the threads mean nothing here."""
+    return pipelined_plan(Problem(*arguments[:-1]))  # type: ignore[arg-type]
+
+
+MAKERS["pipelined"] = _again
