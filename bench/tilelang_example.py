@@ -6,6 +6,7 @@ as float16, then 8-bit digits of the float32 key among the candidates. The candi
 """
 
 # No `from __future__ import annotations`: TileLang evaluates annotations, which use local names.
+from pathlib import Path
 from typing import Any
 
 from tl_topk.tile.compiler import Program
@@ -21,6 +22,7 @@ def example_program(k: int) -> Program:
         name=f"example-k{k}",
         trace=lambda: _trace(k),
         arguments=("scores", "width", "indices"),
+        sources=(Path(__file__),),
         passes={
             "tl.disable_tma_lower": True,
             "tl.disable_warp_specialized": True,

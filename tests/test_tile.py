@@ -11,14 +11,14 @@ import pytest
 import tvm_ffi
 
 from tl_topk.cli import cli
+from tl_topk.problem import Problem
 from tl_topk.tile import library, toolchain
+from tl_topk.tile.choice import choose
 from tl_topk.tile.compiler import Kernel, Program, host_source, lower
 from tl_topk.tile.pipelined import (
     ARGUMENTS,
     CAPACITIES,
     Specialisation,
-    blocks_per_row,
-    list_room,
     program,
     specialise,
 )
@@ -212,16 +212,17 @@ class TestChoices:
         ]  # fmt: skip
 
     def test_blocks(self) -> None:
-        which = Specialisation("float32", 2048)
         for rows in (0, 1, 3, 64, 66, 67, 132, 133, 5000):
             for width in (0, 100, 8192, 8193, 65_536, 1 << 20, 2**31 - 1):
-                blocks = blocks_per_row(which, rows, width, H200_SMS)
-                assert blocks >= 1
+                problem = Problem(rows, width, 2048, "float32", device_type="cuda")
+                choice = choose(problem, H200_SMS, [132, 66, 32, 15, 7])
+                blocks = choice.blocks_per_row
                 assert blocks == 1 or rows * blocks <= H200_SMS
                 assert blocks == 1 or width > CAPACITIES[2048]
-                room = list_room(which, rows)
-                assert CAPACITIES[2048] <= room <= 4 * CAPACITIES[2048]
-        assert blocks_per_row(which, 1, 1 << 20, H200_SMS) == H200_SMS
+                assert (choice.room > 0) == (blocks > 1 and choice.which.cluster == 1)
+                assert choice.room == 0 or CAPACITIES[2048] <= choice.room <= 4 * CAPACITIES[2048]
+        clustered = choose(problem, H200_SMS, [132, 66, 32, 15, 7], cluster=8)
+        assert (clustered.which.cluster, clustered.blocks_per_row, clustered.room) == (8, 8, 0)
 
 
 @needs_tools

@@ -62,7 +62,7 @@ def file_name(program: Program, arch: str) -> str:
 def _digest_of(sources: tuple[Path, ...]) -> str:
     headers = header_folder()
     digest = hashlib.sha256()
-    for root in (headers, headers / "lang", _PACKAGE / "tile", *sources):
+    for root in (headers, headers / "lang", _PACKAGE / "tile/compiler.py", *sources):
         files = [root] if root.is_file() else sorted(root.glob("*.*"))
         for file in files:
             if file.suffix in (".h", ".cuh", ".py"):

@@ -10,8 +10,8 @@ the row three to eight times.
 """
 
 # No `from __future__ import annotations`: TileLang evaluates annotations, which use local names.
-from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tl_topk.tile.compiler import Program
@@ -19,10 +19,8 @@ from tl_topk.tile.compiler import Program
 __all__ = [
     "ARGUMENTS",
     "CAPACITIES",
+    "TILE_BYTES",
     "Specialisation",
-    "best_cluster",
-    "blocks_per_row",
-    "list_room",
     "program",
     "specialise",
 ]
@@ -32,11 +30,10 @@ CAPACITIES = {512: 4096, 1024: 4096, 2048: 8192, 4096: 16384}
 
 THREADS = 512
 _TILE_VECTORS = 2  # of 16 bytes a thread, in each of two tiles
+TILE_BYTES = 16 * _TILE_VECTORS * THREADS
 _SAMPLE = 16  # scores a thread looks at, at most
 _SAMPLE_LONG = 64  # the same in rows longer than
 _LONG = 1 << 21
-_ROW_LISTS = 4
-_MOST_ENTRIES = 1 << 17
 _SCRATCH_WORDS = 2640  # lang::Scratch
 _FLOOR_WORDS = 388  # lang::FloorScratch
 _DTYPES = {"float32": (0, "int32", 4), "float16": (1, "int16", 8), "bfloat16": (2, "int16", 8)}
@@ -98,39 +95,13 @@ def specialise(dtype: str, k: int) -> Specialisation:
     return Specialisation(dtype, fitting[0])
 
 
-def blocks_per_row(which: Specialisation, rows: int, width: int, sms: int) -> int:
-    """How many blocks share a row: as many as run at once, none without a tile of its own."""
-    if width <= CAPACITIES[which.capacity] or rows == 0:
-        return 1
-    tile = THREADS * _TILE_VECTORS * _DTYPES[which.dtype][2]
-    return max(1, min(-(-width // tile), sms // rows))
-
-
-def best_cluster(which: Specialisation, rows: int, width: int, coresident: Sequence[int]) -> int:
-    """How many blocks a cluster is to have, or 1 for blocks that meet in global memory.
-
-    Args:
-        coresident: how many clusters of 1, 2, 4, 8 and 16 blocks the GPU holds at once.
-    """
-    if width <= CAPACITIES[which.capacity]:
-        return 1
-    return 1
-
-
-def list_room(which: Specialisation, rows: int) -> int:
-    """How many entries a row's list holds: some of a block's lists, for a floor that admits too
-    many (of sorted rows a sample tells less), unless so many rows would take much memory.
-    """
-    capacity = CAPACITIES[which.capacity]
-    return max(capacity, min(_ROW_LISTS * capacity, _MOST_ENTRIES // max(rows, 1)))
-
-
 def program(which: Specialisation) -> Program:
     """The program of one specialisation."""
     return Program(
         name=which.name,
         trace=lambda: _trace(which),
         arguments=ARGUMENTS,
+        sources=(Path(__file__),),
         cluster=which.cluster,
         flags=("-DTL_TOPK_PHASE_CLOCK",) if which.timed else (),
     )

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tl_topk import _ffi
 from tl_topk._ffi import TopKPlan, exports
 from tl_topk._ffi.plan import MAKERS
 from tl_topk.problem import Problem
+from tl_topk.tile.choice import choose
 from tl_topk.tile.library import load
-from tl_topk.tile.pipelined import (
-    best_cluster,
-    blocks_per_row,
-    list_room,
-    program,
-    specialise,
-)
+from tl_topk.tile.pipelined import program
 from tl_topk.tile.toolchain import architecture
 
 __all__ = ["pipelined_plan"]
@@ -35,18 +28,9 @@ def pipelined_plan(problem: Problem, cluster: int | None = None) -> TopKPlan:
     """
     device = _ffi.device_info(problem.device_id)
     arch = architecture(device.compute_capability)
-    which = specialise(problem.dtype, problem.k)
-    if cluster is None:
-        cluster = best_cluster(which, problem.rows, problem.width, device.coresident_clusters)
-    which = replace(which, cluster=cluster)
-    kernel = load(program(which), arch)
+    choice = choose(problem, device.sms, device.coresident_clusters, cluster)
+    kernel = load(program(choice.which), arch)
     kernel["prepare"]()
-    if cluster > 1:
-        blocks, room, meet = cluster, 0, f"a cluster of {cluster} blocks a row"
-    else:
-        blocks = blocks_per_row(which, problem.rows, problem.width, device.sms)
-        room = list_room(which, problem.rows) if blocks > 1 else 0
-        meet = f"{blocks} blocks share a row" if blocks > 1 else "a block a row"
     return exports.tile_plan(
         problem.rows,
         problem.width,
@@ -57,9 +41,9 @@ def pipelined_plan(problem: Problem, cluster: int | None = None) -> TopKPlan:
         problem.values,
         problem.device_id,
         kernel["launch"],
-        blocks,
-        room,
-        f"TileLang kernel {which.name} for {arch}, {meet}",
+        choice.blocks_per_row,
+        choice.room,
+        f"TileLang kernel {choice.which.name} for {arch}, {choice.reason}",
     )
 
 
