@@ -23,7 +23,7 @@ from functools import cache
 from typing import Any
 
 from tl_topk.problem import DTYPES, checked_order, one_of
-from tl_topk.tile.toolchain import header_folder, missing_language
+from tl_topk.tile.toolchain import device_headers, header_folder, missing_language
 
 _missing = missing_language()
 if _missing is not None:
@@ -45,11 +45,10 @@ def _include() -> str:
     """The line that brings the device code, with a digest of it: TileLang's cache knows a program
     by its text, and would otherwise keep what was compiled with other headers.
     """
-    folder = header_folder()
     digest = hashlib.sha256()
-    for file in sorted([*folder.glob("*.h"), *(folder / "lang").glob("*.cuh")]):
+    for file in device_headers():
         digest.update(file.read_bytes())
-    return f'#include "{folder / "lang/block.cuh"}"  // {digest.hexdigest()[:16]}\n'
+    return f'#include "{header_folder() / "lang/block.cuh"}"  // {digest.hexdigest()[:16]}\n'
 
 
 def import_source(source: str) -> None:

@@ -24,7 +24,7 @@ from pathlib import Path
 import tvm_ffi
 
 from tl_topk.tile.compiler import Program, build
-from tl_topk.tile.toolchain import header_folder, missing_tool, tilelang_version
+from tl_topk.tile.toolchain import device_headers, missing_tool, tilelang_version
 
 __all__ = ["any_ready", "cache_folder", "export", "file_name", "find", "load"]
 
@@ -60,11 +60,9 @@ def file_name(program: Program, arch: str) -> str:
 
 @cache
 def _digest_of(sources: tuple[Path, ...]) -> str:
-    headers = header_folder()
     digest = hashlib.sha256()
-    for root in (headers, headers / "lang", _PACKAGE / "tile/compiler.py", *sources):
-        files = [root] if root.is_file() else sorted(root.glob("*.*"))
-        for file in files:
+    for root in (*device_headers(), _PACKAGE / "tile/compiler.py", *sources):
+        for file in [root] if root.is_file() else sorted(root.glob("*.*")):
             if file.suffix in (".h", ".cuh", ".py"):
                 digest.update(file.name.encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()

@@ -15,6 +15,7 @@ __all__ = [
     "EXTRA",
     "architecture",
     "compile_library",
+    "device_headers",
     "header_folder",
     "missing_language",
     "missing_tool",
@@ -113,6 +114,21 @@ def header_folder() -> Path:
         if (folder / "key.h").is_file():
             return folder
     raise RuntimeError("the device headers of tl_topk are missing: install the package again")
+
+
+@functools.cache
+def device_headers() -> tuple[Path, ...]:
+    """The headers for TileLang programs and all that those include, in a fixed order."""
+    found = set((header_folder() / "lang").glob("*.cuh"))
+    left = list(found)
+    while left:
+        file = left.pop()
+        for name in re.findall(r'^#include "(.+)"', file.read_text(), re.MULTILINE):
+            included = (file.parent / name).resolve()
+            if included not in found:
+                found.add(included)
+                left.append(included)
+    return tuple(sorted(found))
 
 
 def _include_folders() -> list[Path]:
