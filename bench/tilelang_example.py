@@ -11,9 +11,10 @@ from typing import Any
 
 from tl_topk.tile.compiler import Program
 
-__all__ = ["example_program"]
+__all__ = ["LONGEST", "example_program"]
 
 THREADS, BINS, CANDIDATES, ROUNDS = 1024, 256, 4096, 4
+LONGEST = 1 << 17  # normal rows with k = 2048 have more candidates beyond
 
 
 def example_program(k: int) -> Program:

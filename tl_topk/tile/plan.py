@@ -6,12 +6,12 @@ from tl_topk import _ffi
 from tl_topk._ffi import TopKPlan, exports
 from tl_topk._ffi.plan import MAKERS
 from tl_topk.problem import Problem
-from tl_topk.tile.choice import choose
+from tl_topk.tile.choice import Choice, choose
 from tl_topk.tile.library import load
 from tl_topk.tile.pipelined import program
 from tl_topk.tile.toolchain import architecture
 
-__all__ = ["pipelined_plan"]
+__all__ = ["pipelined_choice", "pipelined_plan"]
 
 
 def pipelined_plan(problem: Problem, cluster: int | None = None) -> TopKPlan:
@@ -26,9 +26,8 @@ def pipelined_plan(problem: Problem, cluster: int | None = None) -> TopKPlan:
         RuntimeError: the kernel cannot be compiled here, or a CUDA graph is being captured.
         ValueError: there are no TileLang kernels for the device, or for so large a k.
     """
-    device = _ffi.device_info(problem.device_id)
-    arch = architecture(device.compute_capability)
-    choice = choose(problem, device.sms, device.coresident_clusters, cluster)
+    arch = architecture(_ffi.device_info(problem.device_id).compute_capability)
+    choice = pipelined_choice(problem, cluster)
     kernel = load(program(choice.which), arch)
     kernel["prepare"]()
     return exports.tile_plan(
@@ -45,6 +44,12 @@ def pipelined_plan(problem: Problem, cluster: int | None = None) -> TopKPlan:
         choice.room,
         f"TileLang kernel {choice.which.name} for {arch}, {choice.reason}",
     )
+
+
+def pipelined_choice(problem: Problem, cluster: int | None = None) -> Choice:
+    """What :func:`pipelined_plan` would launch on the problem's device."""
+    device = _ffi.device_info(problem.device_id)
+    return choose(problem, device.sms, device.coresident_clusters, cluster)
 
 
 def _again(*arguments: int | str | bool) -> TopKPlan:
