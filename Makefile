@@ -44,7 +44,7 @@ clean:
   $(filter csrc/% python_bindings/%,$(NATIVE))
 	@echo 'Building tl_topk, which takes a minute or two.'
 	$(BIN)/pip install --quiet --no-build-isolation -C build-dir=build/editable \
-	  -e '.[test,lint,bench]'
+	  -e '.[test,lint,bench,tilelang]'
 	@$(BIN)/python -c 'from tl_topk import _ffi; archs = _ffi.build_info()["architectures"]; \
 	  print("tl_topk is built", f"with CUDA for {archs}" if archs else \
 	  "without CUDA, for the CPU only: no nvcc was found, or TL_TOPK_CUDA=OFF")'

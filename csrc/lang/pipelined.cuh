@@ -171,7 +171,11 @@ __device__ __forceinline__ void finish(const void* scores, int64_t start, int le
   }
   auto* const row_list = static_cast<uint64_t*>(lists) + static_cast<int64_t>(row_number) * room;
   const int entries = *count;
-  if (entries < k || entries > (blocks > 1 ? room : capacity)) {
+  const bool too_few = entries < k;
+  if (too_few && select_ties(row, floor, static_cast<const uint64_t*>(list),
+                             static_cast<uint32_t>(entries), out, scratch)) {
+    out.finish(out.k);
+  } else if (too_few || entries > (blocks > 1 ? room : capacity)) {
     select_row(row, floor, out, scratch);
   } else {
     const ListSource<kThreads> source{

@@ -115,9 +115,56 @@ __device__ __forceinline__ void select_all(const RowSource<D, kThreads>& row,
   }
 }
 
-// The k best of a row longer than k, reading it once for each round. One pass finds out how many
-// scores lie above and at `guess`, a score near the k-th: where much of a row is equal, which is
-// what makes guesses fail, the guess is that value and only indices are left to be decided.
+// Where the scores above `guess` are fewer than k, all in a list, and enough of the row equals it:
+// the list, and the first of those. What makes guesses fail most often is a value that much of the
+// row shares; then little of the row is read. False, with slots written in vain, where there are
+// not enough.
+template <Dtype D, uint32_t kThreads>
+__device__ __noinline__ bool select_ties(const RowSource<D, kThreads> row, float guess,
+                                         const uint64_t* list, uint32_t count,
+                                         const Output<D, kThreads> out, Scratch& scratch) {
+  constexpr uint32_t kEach = 8;  // neighbours a thread looks at
+  const Block<kThreads> block = row.block;
+  const uint32_t guessed = order_key(__float_as_uint(guess));
+  for (uint32_t i = block.thread; i < count; i += kThreads) out.put(i, list[i]);
+  uint32_t slot = count;
+  for (uint32_t base = 0; base < row.length && slot < out.k; base += kEach * kThreads) {
+    const uint32_t first = base + block.thread * kEach;
+    uint32_t equal = 0;  // a bit each
+#pragma unroll
+    for (uint32_t j = 0; j < kEach; ++j) {
+      const uint32_t i = first + j;
+      const bool same =
+          i >= base && i < row.length && order_key(__float_as_uint(row.oriented(i))) == guessed;
+      equal |= static_cast<uint32_t>(same) << j;
+    }
+    const uint32_t mine = __popc(equal);
+    uint32_t before = mine;
+#pragma unroll
+    for (uint32_t d = 1; d < 32; d *= 2) {
+      const uint32_t other = __shfl_up_sync(kAllLanes, before, d);
+      if (lane() >= d) before += other;
+    }
+    block.sync();
+    if (lane() == 31) scratch.warp_sums[block.thread / 32] = before;
+    block.sync();
+    before -= mine;
+    uint32_t total = 0;
+    for (uint32_t w = 0; w < kThreads / 32; ++w) {
+      if (w < block.thread / 32) before += scratch.warp_sums[w];
+      total += scratch.warp_sums[w];
+    }
+    for (uint32_t at = slot + before; equal != 0 && at < out.k; ++at, equal &= equal - 1) {
+      out.put(at, row.rank(first + __ffs(equal) - 1));
+    }
+    slot += total;
+  }
+  block.sync();
+  return slot >= out.k;
+}
+
+// The k best of a row longer than k, reading it once for each round. The first pass finds out how
+// many scores lie above and at `guess`, a score near the k-th, and where all others lie.
 template <Dtype D, uint32_t kThreads>
 __device__ __noinline__ void select_row(const RowSource<D, kThreads> row, float guess,
                                         const Output<D, kThreads> out, Scratch& scratch) {
