@@ -36,7 +36,7 @@ constexpr uint32_t kScratchWords = 2640;
 static_assert(sizeof(Scratch) <= 4 * kScratchWords);
 
 // Of the ranks in [low, low + 2^bits) there are `inside`, and the best `wanted` of them are among
-// the winners; so is every higher rank. 64 bits: all ranks.
+// the winners; so is every higher rank. 64 bits: no rank is higher.
 struct Range {
   uint64_t low;
   uint32_t bits;
@@ -47,7 +47,7 @@ struct Range {
     return bits < 64 && rank >= low && (rank - low) >> bits != 0;
   }
   __device__ bool contains(uint64_t rank) const {
-    return bits == 64 || (rank >= low && (rank - low) >> bits == 0);
+    return rank >= low && (bits == 64 || (rank - low) >> bits == 0);
   }
 };
 

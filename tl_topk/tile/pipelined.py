@@ -114,6 +114,9 @@ def _trace(which: Specialisation) -> Any:
     capacity = CAPACITIES[which.capacity]
     tile_vectors = THREADS * _TILE_VECTORS
     clustered = which.cluster > 1
+    includes = '#include "lang/pipelined.cuh"\n'
+    if clustered:
+        includes += '#include "lang/cluster.cuh"\n'
     lang = "tl_topk::lang::"
     vectors = T.dynamic("vectors", "int64")
     some = T.dynamic("some", "int64")  # sizes that nothing asks for
@@ -143,9 +146,12 @@ def _trace(which: Specialisation) -> Any:
         grid: T.int32,
     ):
         with T.Kernel(grid, threads=THREADS) as block:
-            T.import_source('#include "lang/cluster.cuh"\n#include "lang/pipelined.cuh"\n')
+            T.import_source(includes)
             tile = T.alloc_shared((tile_vectors, per_vector), word)
             entries = T.alloc_shared((capacity,), "int64")
+            # Not the tiles once more: TileLang gives a buffer that is also used outside of the
+            # pipelined loop the room of one tile, and loads two into it.
+            keys = T.alloc_shared((which.capacity,), "int64")
             scratch = T.alloc_shared((_SCRATCH_WORDS,), "int32")
             floor_scratch = T.alloc_shared((_FLOOR_WORDS,), "int32")
             count = T.alloc_shared((2,), "int32")
@@ -343,7 +349,7 @@ def _trace(which: Specialisation) -> Any:
                     k,
                     order,
                     largest,
-                    T.address_of(tile[0, 0]),
+                    T.address_of(keys[0]),
                     T.address_of(scratch[0]),
                 )
                 T.call_extern("handle", f"{lang}mark", T.address_of(values[0]), 4)
