@@ -199,11 +199,9 @@ __device__ __noinline__ void select_row(const RowSource<D, kThreads> row, float 
     range = {low, bit_length(highest - low), out.k, more};
   } else if (more + same >= out.k) {
     range = {rank_key(guessed, row.length - 1), bit_length(row.length - 1), out.k - more, same};
-  } else {
-    const uint64_t high = rank_key(guessed, 0xffffffffu) - 1;
-    range = {range.low, bit_length(high - range.low), out.k - more - same,
-             row.length - more - same};
   }
+  // Else the k-th lies below the guess, in a range that had to end there. One of a power of two
+  // would reach beyond, so the whole row's is narrowed down.
   range = narrow(block, range, row, scratch);
   emit(block, range, row, out.k, scratch,
        [&](uint32_t slot, uint64_t rank) { out.put(slot, rank); });

@@ -50,7 +50,7 @@ def main() -> None:
     weights = torch.empty(300, CHOSEN, device="cuda")
     kernel(logits, experts, weights)
     expected = logits.softmax(-1)
-    order = logits.sort(-1, descending=True, stable=True).indices[:, :CHOSEN]
+    order = logits.sort(dim=-1, descending=True, stable=True).indices[:, :CHOSEN]
     assert (experts == order).all()
     torch.testing.assert_close(weights, expected.gather(1, order))
     print("router: experts and weights agree with torch")
