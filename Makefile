@@ -12,7 +12,7 @@ TL_TOPK_CUDA_ARCHS ?= $(or $(shell nvidia-smi --query-gpu=compute_cap --format=c
   | sort -u | paste -sd ';'),90a)
 export TL_TOPK_CUDA_ARCHS
 
-NATIVE := $(shell find csrc python_bindings bench/native tests/native tests/ffi_cpp -type f \
+NATIVE := $(shell find csrc python_bindings bench/native tests/native tests/ffi_cpp tests/emulated -type f \
   \( -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' \) 2>/dev/null)
 
 .PHONY: demo test lint bench report clean FORCE

@@ -7,4 +7,6 @@ struct __half {
   unsigned short bits;
 };
 inline __half __ushort_as_half(unsigned short bits) { return {bits}; }
-inline float __half2float(__half half) { return __uint_as_float(tl_topk::widen_float16(half.bits)); }
+inline float __half2float(__half half) {
+  return __uint_as_float(tl_topk::widen_float16(half.bits));
+}
