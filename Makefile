@@ -12,7 +12,7 @@ TL_TOPK_CUDA_ARCHS ?= $(or $(shell nvidia-smi --query-gpu=compute_cap --format=c
   | sort -u | paste -sd ';'),90a)
 export TL_TOPK_CUDA_ARCHS
 
-NATIVE := $(shell find csrc python_bindings bench/native tests/native tests/ffi_cpp -type f \
+NATIVE := $(shell find csrc python_bindings bench/native tests/native tests/ffi_cpp tests/emulated -type f \
   \( -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' \) 2>/dev/null)
 
 .PHONY: demo test lint bench report clean FORCE
@@ -44,7 +44,7 @@ clean:
   $(filter csrc/% python_bindings/%,$(NATIVE))
 	@echo 'Building tl_topk, which takes a minute or two.'
 	$(BIN)/pip install --quiet --no-build-isolation -C build-dir=build/editable \
-	  -e '.[test,lint,bench]'
+	  -e '.[test,lint,bench,tilelang]'
 	@$(BIN)/python -c 'from tl_topk import _ffi; archs = _ffi.build_info()["architectures"]; \
 	  print("tl_topk is built", f"with CUDA for {archs}" if archs else \
 	  "without CUDA, for the CPU only: no nvcc was found, or TL_TOPK_CUDA=OFF")'

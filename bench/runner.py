@@ -42,7 +42,11 @@ def _ours(suite: Suite) -> list[Contender]:
     if suite.device == "cpu":
         return [Ours("cpu", "cpu", CPU_THREADS)]
     known = tl_topk.info()["backends"]
-    others = [OursByName(name) for name in suite.backends if name in known]
+    others: list[Contender] = [OursByName(name) for name in suite.backends if name in known]
+    if suite.tile:
+        from bench.tile import tile_contenders  # needs what other suites do not
+
+        others += tile_contenders()
     return [Ours("dsmem", "cuda"), *others, *(ablations() if suite.ablations else [])]
 
 

@@ -24,6 +24,7 @@ class Suite:
         peers: names that take part besides ours and torch.topk; None means all that can be found.
         backends: of ours, that take part besides the one for scores that lie ready.
         ablations: whether builds of ours take part that lack one part each.
+        tile: whether the TileLang kernels take part, each by itself.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Suite:
     peers: Sequence[str] | None = None
     backends: Sequence[str] = ()
     ablations: bool = False
+    tile: bool = False
 
 
 SEED_LENGTHS = (16_384, 65_536, 98_304, 120_000, 262_144, 524_288, 1_048_576)
@@ -120,6 +122,14 @@ SUITES = {
             _ablation(),
             (),
             ablations=True,
+        ),
+        Suite(
+            "tilelang",
+            "the TileLang kernels, dsmem, and how TileLang's users select today",
+            "cuda",
+            (*(Case(1, 2**i * K) for i in range(2, 11)), *(Case(64, w * K) for w in (16, 64, 128))),
+            (),
+            tile=True,
         ),
         Suite("cpu", "the CPU backend on one row of 1M, two threads", "cpu", _cpu(), ()),
     )

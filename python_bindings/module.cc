@@ -35,6 +35,15 @@ TopKPlan plan(int64_t rows, int64_t width, int64_t k, ffi::String dtype, ffi::St
                                                 threads));
 }
 
+TopKPlan tile_plan(int64_t rows, int64_t width, int64_t k, ffi::String dtype, ffi::String order,
+                   bool largest, bool values, int64_t device_id, ffi::Function launch,
+                   int64_t blocks_per_row, int64_t room, ffi::String reason) {
+  auto plan = ffi::make_object<TopKPlanObj>(rows, width, k, std::move(dtype), std::move(order),
+                                            largest, values, "cuda", device_id, /*threads=*/0);
+  plan->use({std::move(launch), blocks_per_row, room}, std::move(reason));
+  return TopKPlan(std::move(plan));
+}
+
 TVM_FFI_STATIC_INIT_BLOCK() {
   DeviceInfoObj::reflect();
   LaunchConfigObj::reflect();
@@ -48,6 +57,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("tl_topk.device_info", device_info, "What one CUDA device offers.")
       .def("tl_topk.launch_config", launch_config, "What a device would be asked to do.")
       .def("tl_topk.plan", plan, "A TopKPlan: everything decided once for one problem.")
+      .def("tl_topk.tile_plan", tile_plan, "A TopKPlan that launches a TileLang kernel.")
       .def("tl_topk.topk", topk, "Selects, with a plan from a small cache.");
 }
 
@@ -59,6 +69,7 @@ TVM_FFI_DLL_EXPORT_TYPED_FUNC(device_count, device_count)
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(device_info, device_info)
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(launch_config, launch_config)
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(plan, plan)
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(tile_plan, tile_plan)
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(topk, topk)
 
 }  // namespace tl_topk

@@ -111,6 +111,21 @@ TopKPlanObj::TopKPlanObj(int64_t rows, int64_t width, int64_t k, ffi::String dty
   workspace_bytes = launch_.workspace_bytes;
 }
 
+void TopKPlanObj::use(TileKernel kernel, ffi::String why) {
+  if (device_.device_type != kDLCUDA || kernel.blocks_per_row < 1 ||
+      rows * kernel.blocks_per_row > kMaxWidth) {
+    TVM_FFI_THROW(ValueError) << "blocks_per_row: expected 1 to " << kMaxWidth
+                              << " blocks in all on a CUDA device, got " << kernel.blocks_per_row
+                              << " for each of " << rows << " rows on " << device_type;
+  }
+  backend = "pipelined";
+  config = std::nullopt;
+  reason = std::move(why);
+  prepared_ = nullptr;
+  workspace_bytes = kernel.workspace_bytes(rows);
+  tile_ = std::move(kernel);
+}
+
 void TopKPlanObj::run(DLTensor* scores, DLTensor* indices, OptionalTensor values,
                       OptionalTensor lengths, OptionalTensor row_starts, OptionalTensor workspace) {
   run_given({scores, indices, values.value_or(nullptr), lengths.value_or(nullptr),
@@ -273,6 +288,8 @@ void TopKPlanObj::launch(Call* call) const {
       if (call->args.mapping != nullptr) return launch_mapped(call);
       topk_cuda(call->args, *prepared_, call->workspace,
                 TVMFFIEnvGetStream(kDLCUDA, device_.device_id));
+    } else if (tile_.has_value()) {
+      (*tile_)(problem_, call->args, call->workspace, device_.device_id);
     }
   });
 }
@@ -316,8 +333,8 @@ void TopKPlanObj::reflect() {
       .def_ro("device_type", &Self::device_type, "cpu or cuda")
       .def_ro("device_id", &Self::device_id)
       .def_ro("threads", &Self::threads, "on the CPU; 0: all")
-      .def_ro("backend", &Self::backend, refl::init(false), "cpu or dsmem")
-      .def_ro("config", &Self::config, refl::init(false), "None on the CPU")
+      .def_ro("backend", &Self::backend, refl::init(false), "cpu, dsmem or pipelined")
+      .def_ro("config", &Self::config, refl::init(false), "None unless the backend is dsmem")
       .def_ro("reason", &Self::reason, refl::init(false), "one sentence")
       .def_ro("workspace_bytes", &Self::workspace_bytes, refl::init(false))
       .def("run", &Self::run)

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "checks.h"
 #include "config.h"
@@ -17,6 +18,7 @@
 #include "launch_config.h"
 #include "mapping.h"
 #include "problem.h"
+#include "tile_kernel.h"
 
 namespace tl_topk {
 
@@ -47,6 +49,9 @@ class TopKPlanObj : public tvm::ffi::Object {
   TopKPlanObj(int64_t rows, int64_t width, int64_t k, tvm::ffi::String dtype,
               tvm::ffi::String order, bool largest, bool values, tvm::ffi::String device_type,
               int64_t device_id, int64_t threads);
+
+  // From now on `kernel`, of the backend "pipelined", serves the plan.
+  void use(TileKernel kernel, tvm::ffi::String why);
 
   // Checks every argument, then launches on the caller's current stream. Without a workspace the
   // plan uses its own, which one launch at a time may do: a second host thread is refused.
@@ -106,6 +111,7 @@ class TopKPlanObj : public tvm::ffi::Object {
   LaunchConfig launch_;
   mutable std::once_flag mapped_once_;  // most plans never run mapped
   mutable std::shared_ptr<const PreparedLaunch> mapped_prepared_;
+  std::optional<TileKernel> tile_;
   DeviceMemory own_workspace_;
   std::atomic_flag own_workspace_in_use_ = ATOMIC_FLAG_INIT;
 };

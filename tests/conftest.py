@@ -15,7 +15,7 @@ import torch
 from hypothesis import settings
 
 import tl_topk
-from harness import GPU, NUMPY_CPU, TORCH_CPU, Target
+from harness import GPU, NUMPY_CPU, PIPELINED, TORCH_CPU, Target
 
 MARKERS = (
     "gpu: needs a CUDA device and a library built with CUDA",
@@ -33,7 +33,13 @@ def why_no_gpu() -> str:
     """Empty where the GPU tests can run."""
     if not torch.cuda.is_available():
         return "torch sees no CUDA device"
-    reason = tl_topk.info()["backends"][GPU.backend]
+    return why_not(GPU)
+
+
+@cache
+def why_not(target: Target) -> str:
+    """Empty where the backend can run."""
+    reason = tl_topk.info()["backends"][target.backend]
     return "" if reason == "available" else reason
 
 
@@ -41,6 +47,14 @@ def parameters(*targets: Target) -> list[object]:
     """The targets as parameters, those on the GPU marked."""
     marks = {"cpu": (), "cuda": pytest.mark.gpu}
     return [pytest.param(each, marks=marks[each.device], id=str(each)) for each in targets]
+
+
+def runnable(request: pytest.FixtureRequest) -> Target:
+    """The parameter of a fixture; skips where its backend cannot run."""
+    target: Target = request.param
+    if why_not(target):
+        pytest.skip(f"{target.backend}: {why_not(target)}")
+    return target
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -72,16 +86,22 @@ def watchdog(request: pytest.FixtureRequest) -> Iterator[None]:
     faulthandler.cancel_dump_traceback_later()
 
 
-@pytest.fixture(scope="session", params=parameters(TORCH_CPU, NUMPY_CPU, GPU))
+@pytest.fixture(scope="session", params=parameters(TORCH_CPU, NUMPY_CPU, GPU, PIPELINED))
 def target(request: pytest.FixtureRequest) -> Target:
     """Each backend with each kind of array."""
-    return request.param
+    return runnable(request)
 
 
-@pytest.fixture(scope="session", params=parameters(TORCH_CPU, GPU))
+@pytest.fixture(scope="session", params=parameters(TORCH_CPU, GPU, PIPELINED))
 def engine(request: pytest.FixtureRequest) -> Target:
     """Each backend once, with torch tensors, for tests of what is computed."""
-    return request.param
+    return runnable(request)
+
+
+@pytest.fixture(scope="session", params=parameters(GPU, PIPELINED))
+def gpu(request: pytest.FixtureRequest) -> Target:
+    """Each backend of the GPU, for tests of what only a GPU has."""
+    return runnable(request)
 
 
 @pytest.fixture

@@ -98,6 +98,7 @@ class Target:
 TORCH_CPU = Target("cpu", "torch", "cpu")
 NUMPY_CPU = Target("cpu", "numpy", "cpu")
 GPU = Target("dsmem", "torch", "cuda")
+PIPELINED = Target("pipelined", "torch", "cuda")
 
 
 @dataclass

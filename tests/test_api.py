@@ -73,7 +73,9 @@ class TestDispatch:
         assert fixed("cpu")(CPU) == Decision("cpu", "backend='cpu' was asked for")
 
     def test_forced_and_unknown(self) -> None:
-        with pytest.raises(ValueError, match=r"expected 'auto', 'dsmem' or 'cpu', got 'tpu'"):
+        with pytest.raises(
+            ValueError, match=r"expected 'auto', 'dsmem', 'pipelined' or 'cpu', got 'tpu'"
+        ):
             decide(CPU, "tpu")
 
     def test_forced_and_unavailable(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +84,9 @@ class TestDispatch:
             decide(CPU, "dsmem")
 
     def test_forced_on_the_wrong_device(self) -> None:
-        with pytest.raises(ValueError, match=r"expected 'auto' or 'dsmem' for scores on 'cuda:1'"):
+        with pytest.raises(
+            ValueError, match=r"expected 'auto', 'dsmem' or 'pipelined' for scores on 'cuda:1'"
+        ):
             decide(CUDA, "cpu")
 
     def test_the_plan_knows_its_reasons(self) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 import tl_topk
 from certificate import assert_certified
+from harness import Target
 
 K = 2048
 SHAPES = [(1, 3000), (1, 4096), (1, 65_536), (1, 262_144), (3, 40_001), (20, 16_384), (300, 2500)]
@@ -61,12 +62,14 @@ def replay_over_everything(
 
 @pytest.mark.parametrize(("rows", "width"), SHAPES)
 @pytest.mark.parametrize("warm", [True, False], ids=["warm", "first call captured"])
-def test_replay_with_changed_scores_and_lengths(rows: int, width: int, warm: bool) -> None:
+def test_replay_with_changed_scores_and_lengths(
+    gpu: Target, rows: int, width: int, warm: bool
+) -> None:
     scores = torch.zeros(rows, width, device="cuda")
     lengths = torch.zeros(rows, device="cuda", dtype=torch.int32)
 
     def call() -> tl_topk.TopK:
-        return tl_topk.topk(scores, K + warm, lengths=lengths, order="index", backend="dsmem")
+        return tl_topk.topk(scores, K + warm, lengths=lengths, order="index", backend=gpu.backend)
 
     if warm:
         call()
@@ -96,12 +99,12 @@ def test_a_plan_and_given_outputs() -> None:
     replay_over_everything(graph, scores, lengths, result)
 
 
-def test_nothing_that_is_freed_is_needed() -> None:
+def test_nothing_that_is_freed_is_needed(gpu: Target) -> None:
     """Every cached plan is pushed out, every free block overwritten, and the graph still runs."""
     scores = torch.randn(1, 300_000, device="cuda")
-    graph, result = captured(lambda: tl_topk.topk(scores, K, order="index", backend="dsmem"))
+    graph, result = captured(lambda: tl_topk.topk(scores, K, order="index", backend=gpu.backend))
     for extra in range(400):
-        tl_topk.topk(torch.ones(1, 10_000 + extra, device="cuda"), K, backend="dsmem")
+        tl_topk.topk(torch.ones(1, 10_000 + extra, device="cuda"), K, backend=gpu.backend)
     gc.collect()
     torch.cuda.empty_cache()
     for size in (1 << 12, 1 << 20, 1 << 26):
@@ -114,12 +117,12 @@ def test_nothing_that_is_freed_is_needed() -> None:
         assert_certified(scores, result.indices, result.values, order="index")
 
 
-def test_graphs_made_and_dropped() -> None:
+def test_graphs_made_and_dropped(gpu: Target) -> None:
     """Dozens of them: none leaves memory behind, none disturbs another."""
     scores = torch.randn(2, 70_000, device="cuda")
 
     def call() -> tl_topk.TopK:
-        return tl_topk.topk(scores, K, order="index", backend="dsmem")
+        return tl_topk.topk(scores, K, order="index", backend=gpu.backend)
 
     kept, kept_result = captured(call)
     free = []
@@ -136,12 +139,12 @@ def test_graphs_made_and_dropped() -> None:
     assert free[-1] >= free[10] - (8 << 20), "each graph leaves memory behind"
 
 
-def test_two_graphs_of_one_problem_on_two_streams() -> None:
+def test_two_graphs_of_one_problem_on_two_streams(gpu: Target) -> None:
     """They may run at once, so they may share no workspace."""
     problems = [torch.randn(1, 262_144, device="cuda").mul_(scale) for scale in (1, 5)]
     problems[1].relu_()
     graphs = [
-        captured(lambda scores=scores: tl_topk.topk(scores, K, order="index", backend="dsmem"))
+        captured(lambda scores=scores: tl_topk.topk(scores, K, order="index", backend=gpu.backend))
         for scores in problems
     ]
     streams = [torch.cuda.Stream() for _ in graphs]
@@ -154,7 +157,7 @@ def test_two_graphs_of_one_problem_on_two_streams() -> None:
         assert_certified(scores, result.indices, result.values, order="index")
 
 
-def test_one_graph_of_many_calls_and_a_branch() -> None:
+def test_one_graph_of_many_calls_and_a_branch(gpu: Target) -> None:
     """Several problems in one capture, two of them on a forked stream."""
     problems = [torch.randn(rows, width, device="cuda") for rows, width in SHAPES[:6]]
     side = torch.cuda.Stream()
@@ -165,7 +168,7 @@ def test_one_graph_of_many_calls_and_a_branch() -> None:
         side.wait_stream(main)
         for turn, scores in enumerate(problems):
             with torch.cuda.stream(side if turn % 2 else main):
-                results.append(tl_topk.topk(scores, K, order="index", backend="dsmem"))
+                results.append(tl_topk.topk(scores, K, order="index", backend=gpu.backend))
         main.wait_stream(side)
     for _ in range(50):
         graph.replay()

@@ -9,13 +9,14 @@ import torch
 
 import tl_topk
 from certificate import assert_certified
+from harness import Target
 
 K = 2048
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("stride", [2**31 - 9, 2**31 + 5])
-def test_rows_more_than_2_32_elements_apart(dtype: torch.dtype, stride: int) -> None:
+def test_rows_more_than_2_32_elements_apart(gpu: Target, dtype: torch.dtype, stride: int) -> None:
     rows, width = 3, 40_001
     try:
         flat = torch.empty((rows - 1) * stride + width, device="cuda", dtype=dtype)
@@ -24,13 +25,13 @@ def test_rows_more_than_2_32_elements_apart(dtype: torch.dtype, stride: int) -> 
     scores = flat.as_strided((rows, width), (stride, 1))
     scores.copy_(torch.randn(rows, width, device="cuda"))
     for k in (K, 5000):
-        result = tl_topk.topk(scores, k, order="index", backend="dsmem")
+        result = tl_topk.topk(scores, k, order="index", backend=gpu.backend)
         assert_certified(scores, result.indices, result.values, order="index")
     del flat, scores
     torch.cuda.empty_cache()
 
 
-def test_a_batch_of_more_than_2_31_elements() -> None:
+def test_a_batch_of_more_than_2_31_elements(gpu: Target) -> None:
     """Dense rows, of which the last ones are the interesting ones."""
     rows, width = 4200, 524_288
     try:
@@ -38,31 +39,31 @@ def test_a_batch_of_more_than_2_31_elements() -> None:
     except torch.OutOfMemoryError:
         pytest.skip("not enough memory on this GPU")
     scores.normal_()
-    result = tl_topk.topk(scores, 512, order="index", backend="dsmem")
+    result = tl_topk.topk(scores, 512, order="index", backend=gpu.backend)
     for part in (slice(0, 3), slice(4090, 4100), slice(4190, 4200)):
         assert_certified(scores[part], result.indices[part], result.values[part], order="index")
 
 
 @pytest.mark.parametrize("width", [4096, 65_536, 1_048_576])
 @pytest.mark.parametrize("k", [K, 5000])
-def test_the_hot_path_allocates_nothing(width: int, k: int) -> None:
+def test_the_hot_path_allocates_nothing(gpu: Target, width: int, k: int) -> None:
     scores = torch.randn(2, width, device="cuda")
     lengths = torch.tensor([5, width], device="cuda")
-    out = tl_topk.topk(scores, k, lengths=lengths, backend="dsmem")
+    out = tl_topk.topk(scores, k, lengths=lengths, backend=gpu.backend)
     torch.cuda.synchronize()
     before = torch.cuda.memory_stats()["allocation.all.allocated"], torch.cuda.mem_get_info()[0]
     for _ in range(50):
-        tl_topk.topk(scores, k, lengths=lengths, out=out, backend="dsmem")
+        tl_topk.topk(scores, k, lengths=lengths, out=out, backend=gpu.backend)
     torch.cuda.synchronize()
     after = torch.cuda.memory_stats()["allocation.all.allocated"], torch.cuda.mem_get_info()[0]
     assert after == before
 
 
-def test_many_problems_leave_nothing_behind() -> None:
+def test_many_problems_leave_nothing_behind(gpu: Target) -> None:
     """Plans come and go with the shapes; the memory in use stays bounded."""
     free = []
     for width in range(3000, 33_000, 15):
-        tl_topk.topk(torch.ones(1, width, device="cuda"), K, backend="dsmem")
+        tl_topk.topk(torch.ones(1, width, device="cuda"), K, backend=gpu.backend)
         free.append(torch.cuda.mem_get_info()[0])
     assert free[-1] >= free[len(free) // 2] - (16 << 20)
     for _ in range(300):

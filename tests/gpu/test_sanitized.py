@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness import GPU
+from harness import Target
 from reference import DTYPES, Oracle, quantize
 from zoo import matrix
 
@@ -33,7 +33,12 @@ CASES = [
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("rows", "width", "ks"), CASES)
 def test_small(
-    rows: int, width: int, ks: tuple[int, ...], dtype: str, rng: np.random.Generator
+    gpu: Target,
+    rows: int,
+    width: int,
+    ks: tuple[int, ...],
+    dtype: str,
+    rng: np.random.Generator,
 ) -> None:
     normal = rng.standard_normal(width)
     some, _ = matrix(
@@ -47,9 +52,9 @@ def test_small(
     )
     if rows == 1:  # one by one: a single row runs in another scope than five
         for row in some:
-            GPU.check(Oracle(row), ks, ("index", "value"))
+            gpu.check(Oracle(row), ks, ("index", "value"))
     else:
         scores = some[np.arange(rows) % len(some)]
         lengths = np.arange(rows) * 977 % (width + 2)
-        GPU.check(Oracle(scores), ks, ("any",))
-        GPU.check(Oracle(scores, lengths, lengths % 5), ks, ("value",))
+        gpu.check(Oracle(scores), ks, ("any",))
+        gpu.check(Oracle(scores, lengths, lengths % 5), ks, ("value",))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from tvm_ffi import Tensor
-    from typing import Any
+    from typing import Any, Callable
 # isort: on
 # fmt: on
 # tvm-ffi-stubgen(end)
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     def device_info(_0: int, /) -> DeviceInfo: ...
     def launch_config(_0: int, _1: int, _2: int, _3: str, _4: str, _5: bool, _6: bool, _7: DeviceInfo, /) -> LaunchConfig: ...
     def plan(_0: int, _1: int, _2: int, _3: str, _4: str, _5: bool, _6: bool, _7: str, _8: int, _9: int, /) -> TopKPlan: ...
+    def tile_plan(_0: int, _1: int, _2: int, _3: str, _4: str, _5: bool, _6: bool, _7: int, _8: Callable[..., Any], _9: int, _10: int, _11: str, /) -> TopKPlan: ...
     def topk(_0: Tensor, _1: int, _2: Tensor, _3: Tensor | None, _4: Tensor | None, _5: Tensor | None, _6: bool, _7: str, /) -> None: ...
 # fmt: on
 # tvm-ffi-stubgen(end)

@@ -13,6 +13,11 @@ from tl_topk._ffi.library import LIB
 __all__ = ["TopKPlan"]
 
 
+#: What makes a plan of a backend anew from the constructor's arguments, where that is not the
+#: constructor. Filled in by those backends.
+MAKERS: dict[str, Callable[..., Any]] = {}
+
+
 @register_object("tl_topk.TopKPlan")
 class TopKPlan(TopKPlanFields):
     """Everything about one problem that can be settled before the scores are known.
@@ -38,8 +43,8 @@ class TopKPlan(TopKPlanFields):
         threads: the most the CPU backend may use; 0 means all cores.
 
     Attributes:
-        backend: ``"cpu"`` or ``"dsmem"``.
-        config: the :class:`LaunchConfig`; None on the CPU.
+        backend: ``"cpu"`` or ``"dsmem"`` (``"pipelined"`` for plans made by that backend).
+        config: the :class:`LaunchConfig`; None unless the backend is ``"dsmem"``.
         reason: why so, in one sentence.
         workspace_bytes: device memory that a launch needs besides its arguments.
 
@@ -168,7 +173,7 @@ class TopKPlan(TopKPlanFields):
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return TopKPlan, (
+        return MAKERS.get(self.backend, TopKPlan), (
             self.rows,
             self.width,
             self.k,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tl_topk.backends.cpu import CpuBackend
 from tl_topk.backends.dsmem import DsmemBackend
+from tl_topk.backends.pipelined import PipelinedBackend
 
 if TYPE_CHECKING:
     from tl_topk._ffi import TopKPlan
@@ -31,4 +32,6 @@ class Backend(Protocol):
         """Everything about ``problem`` that can be settled before the scores are known."""
 
 
-BACKENDS: dict[str, Backend] = {backend.name: backend for backend in (DsmemBackend(), CpuBackend())}
+BACKENDS: dict[str, Backend] = {
+    backend.name: backend for backend in (DsmemBackend(), PipelinedBackend(), CpuBackend())
+}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tl_topk import _ffi
-from tl_topk.backends.native import native_plan
+from tl_topk.backends.native import native_plan, no_gpu
 
 if TYPE_CHECKING:
     from tl_topk._ffi import TopKPlan
@@ -17,11 +16,7 @@ class DsmemBackend:
     device_type = "cuda"
 
     def unavailable(self) -> str | None:
-        if not _ffi.build_info()["cuda"]:
-            return "this build of tl_topk contains no CUDA kernels"
-        if _ffi.device_count() == 0:
-            return "no CUDA device or driver was found"
-        return None
+        return no_gpu()
 
     def plan(self, problem: Problem) -> TopKPlan:
         return native_plan(problem)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tl_topk import _ffi
 from tl_topk._ffi import TopKPlan
 
 if TYPE_CHECKING:
@@ -25,3 +26,12 @@ def native_plan(problem: Problem) -> TopKPlan:
         problem.device_id,
         _ALL_THREADS,
     )
+
+
+def no_gpu() -> str | None:
+    """Why nothing can run on a GPU here, in one clause; None when it can."""
+    if not _ffi.build_info()["cuda"]:
+        return "this build of tl_topk contains no CUDA kernels"
+    if _ffi.device_count() == 0:
+        return "no CUDA device or driver was found"
+    return None

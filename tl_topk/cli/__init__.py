@@ -14,7 +14,7 @@ from typing import NoReturn
 import click
 
 import tl_topk
-from tl_topk.cli import check, demo, info, select
+from tl_topk.cli import check, compile, demo, info, select
 
 __all__ = ["cli", "main"]
 
@@ -31,7 +31,7 @@ def cli(context: click.Context) -> None:
         context.exit(_FAILED)
 
 
-for _command in (demo.demo, info.info, select.select, check.check):
+for _command in (demo.demo, info.info, select.select, check.check, compile.compile_kernels):
     cli.add_command(_command)
 
 

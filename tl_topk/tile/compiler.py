@@ -39,8 +39,8 @@ class Program:
         trace: makes the ``T.prim_func``; called on a miss only, so it may import TileLang.
         arguments: the kernel's parameters by name, in the order that ``launch`` takes them, before
             ``grid`` (thread blocks) and ``stream`` (a pointer), which are not named here.
-        sources: files and folders whose content decides what the program does; beside the device
-            headers and this package, which always count.
+        sources: files and folders whose content decides what the program does, beside the device
+            headers and this file, which always count.
         cluster: blocks in a cluster.
         passes: of TileLang's pass configuration, in the place of the usual ones.
         flags: for nvcc.

@@ -24,9 +24,9 @@ from pathlib import Path
 import tvm_ffi
 
 from tl_topk.tile.compiler import Program, build
-from tl_topk.tile.toolchain import header_folder, missing_tool, tilelang_version
+from tl_topk.tile.toolchain import device_headers, missing_tool, tilelang_version
 
-__all__ = ["cache_folder", "export", "file_name", "find", "load"]
+__all__ = ["any_ready", "cache_folder", "export", "file_name", "find", "load"]
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _loaded: dict[tuple[str, str], tvm_ffi.Module] = {}
@@ -46,6 +46,11 @@ def _ready_folders() -> list[Path]:
     return [*map(Path, filter(None, named.split(os.pathsep))), _PACKAGE / "kernels"]
 
 
+def any_ready() -> bool:
+    """Is there any program that was compiled ahead of time?"""
+    return any(next(folder.glob("*.so"), None) is not None for folder in _ready_folders())
+
+
 def file_name(program: Program, arch: str) -> str:
     """The name of the library of ``program``, the same on every machine."""
     digest = hashlib.sha256(_digest_of(program.sources).encode())
@@ -55,11 +60,9 @@ def file_name(program: Program, arch: str) -> str:
 
 @cache
 def _digest_of(sources: tuple[Path, ...]) -> str:
-    headers = header_folder()
     digest = hashlib.sha256()
-    for root in (headers, headers / "lang", _PACKAGE / "tile", *sources):
-        files = [root] if root.is_file() else sorted(root.glob("*.*"))
-        for file in files:
+    for root in (*device_headers(), _PACKAGE / "tile/compiler.py", *sources):
+        for file in [root] if root.is_file() else sorted(root.glob("*.*")):
             if file.suffix in (".h", ".cuh", ".py"):
                 digest.update(file.name.encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()
@@ -135,7 +138,7 @@ def export(programs: Iterable[Program], arch: str, folder: Path) -> Iterator[Pat
 def _only_process(path: Path) -> Iterator[None]:
     """Held by one process at a time; the file stays, for removing it would race."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path.with_suffix(".lock"), "w") as lock:
+    with open(path.parent / f".{path.stem}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

@@ -15,7 +15,9 @@ __all__ = [
     "EXTRA",
     "architecture",
     "compile_library",
+    "device_headers",
     "header_folder",
+    "missing_language",
     "missing_tool",
     "nvcc",
     "tilelang_module",
@@ -42,13 +44,21 @@ def tilelang_version() -> str | None:
         return None
 
 
-def missing_tool() -> str | None:
-    """Why nothing can be compiled here, in one clause; None when it can."""
+def missing_language() -> str | None:
+    """Why TileLang cannot be used here, in one clause; None when it can."""
     version = tilelang_version()
     if version is None:
         return f"TileLang is not installed: {EXTRA}"
     if not _SUPPORTED.match(version):
         return f"TileLang {version} is installed, {_SUPPORTED_TEXT} is needed: {EXTRA}"
+    return None
+
+
+def missing_tool() -> str | None:
+    """Why nothing can be compiled here, in one clause; None when it can."""
+    missing = missing_language()
+    if missing is not None:
+        return missing
     if nvcc() is None:
         return (
             "no nvcc was found: install a CUDA toolkit of 12.4 or newer, and set CUDA_HOME if nvcc"
@@ -63,7 +73,7 @@ def tilelang_module() -> ModuleType:
     Raises:
         RuntimeError: something that compiling needs is missing; the message says what to install.
     """
-    missing = missing_tool()
+    missing = missing_language()
     if missing is not None:
         raise RuntimeError(missing)
     import tilelang
@@ -104,6 +114,21 @@ def header_folder() -> Path:
         if (folder / "key.h").is_file():
             return folder
     raise RuntimeError("the device headers of tl_topk are missing: install the package again")
+
+
+@functools.cache
+def device_headers() -> tuple[Path, ...]:
+    """The headers for TileLang programs and all that those include, in a fixed order."""
+    found = set((header_folder() / "lang").glob("*.cuh"))
+    left = list(found)
+    while left:
+        file = left.pop()
+        for name in re.findall(r'^#include "(.+)"', file.read_text(), re.MULTILINE):
+            included = (file.parent / name).resolve()
+            if included not in found:
+                found.add(included)
+                left.append(included)
+    return tuple(sorted(found))
 
 
 def _include_folders() -> list[Path]:

@@ -1,0 +1,105 @@
+"""The TileLang selector's answers without a GPU: its generated source, run thread by thread."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from reference import DTYPES, ORDERS, Oracle, assert_topk, from_bits, quantize
+from tile_emulator import EmulatedSelector
+from tl_topk.tile.pipelined import CAPACITIES, Specialisation
+from tl_topk.tile.toolchain import missing_language
+from zoo import lying_samples, matrix, ordinary, outliers, plateaus, special, ties
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(missing_language() is not None, reason=str(missing_language())),
+]
+K = 512
+CAPACITY = CAPACITIES[K]
+
+
+@pytest.fixture(scope="module", params=DTYPES)
+def selector(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> EmulatedSelector:
+    return EmulatedSelector.build(Specialisation(request.param, K), tmp_path_factory.mktemp("tile"))
+
+
+def check(
+    selector: EmulatedSelector, oracle: Oracle, k: int, blocks: int, order: str, **options: object
+) -> None:
+    values, indices = selector(
+        oracle.scores,
+        k,
+        blocks,
+        lengths=oracle.lengths,
+        starts=oracle.row_starts,
+        order=ORDERS.index(order),
+        largest=oracle.largest,
+        **options,
+    )
+    assert_topk(oracle, k, order, indices, from_bits(values, selector.which.dtype))
+
+
+@pytest.mark.parametrize("largest", [True, False], ids=["largest", "smallest"])
+@pytest.mark.parametrize("width", [37, CAPACITY, CAPACITY + 1, 9001])
+def test_distributions(
+    selector: EmulatedSelector, width: int, largest: bool, rng: np.random.Generator
+) -> None:
+    dtype = selector.which.dtype
+    scores, labels = matrix(ordinary(width, dtype, rng) | special(width, dtype, rng))
+    oracle = Oracle(scores, largest=largest, labels=labels)
+    for turn, k in enumerate((33, K)):
+        check(selector, oracle, k, 1 + 2 * turn, ORDERS[(turn + width) % 3])
+
+
+def test_hostile_rows(selector: EmulatedSelector, rng: np.random.Generator) -> None:
+    """Floors that are wrong, lists that are too small, ties in every place."""
+    dtype, width = selector.which.dtype, 12_000
+    for rows in (
+        outliers(width, dtype, rng),
+        plateaus(width, K, dtype, rng),
+        ties(width, K, dtype, rng),
+        lying_samples(width, dtype, rng),
+    ):
+        some = dict(list(rows.items())[:: max(1, len(rows) // 6)])
+        scores, labels = matrix(some)
+        oracle = Oracle(scores, labels=labels)
+        check(selector, oracle, K, 2, "index")
+        check(selector, oracle, K, 3, "any", room=700)
+
+
+def test_numbers_among_nan(selector: EmulatedSelector, rng: np.random.Generator) -> None:
+    """The row's range spans all keys, and the k-th score lies below a floor that is too high."""
+    numbers = np.where(np.arange(12_000) % 16 == 0, rng.standard_normal((3, 12_000)), np.nan)
+    oracle = Oracle(quantize(numbers, selector.which.dtype))
+    for blocks, room in ((2, CAPACITY), (3, 700)):
+        check(selector, oracle, K, blocks, "index", room=room)
+
+
+def test_sorted_rows_fill_the_row_list(
+    selector: EmulatedSelector, rng: np.random.Generator
+) -> None:
+    width = 100_000
+    numbers = np.sort(rng.standard_normal(width))
+    scores = np.stack([quantize(row, selector.which.dtype) for row in (numbers, numbers[::-1])])
+    for room in (CAPACITY, 4 * CAPACITY):
+        check(selector, Oracle(scores), K, 5, "value", room=room)
+
+
+@pytest.mark.parametrize(("skew", "kind"), [(0, np.int32), (3, np.int64)])
+def test_spans(
+    selector: EmulatedSelector, skew: int, kind: type[np.integer], rng: np.random.Generator
+) -> None:
+    """Rows of every length and start, at every alignment, with better scores outside."""
+    width = 10_001
+    lengths = np.array([0, 1, -5, 500, 512, 513, 4096, 4097, 9000, 10_001, 20_000, 7000], kind)
+    starts = np.array([0, 3, 9, -4, 9600, 77, 5, 6000, 1000, 0, 1, 20_000], kind)
+    outside = quantize(np.array([np.inf]), selector.which.dtype)[0]
+    scores = np.full((len(lengths), width), outside)
+    for row, (begin, end) in enumerate(Oracle(scores, lengths, starts).spans):
+        scores[row, begin:end] = quantize(rng.standard_normal(end - begin), selector.which.dtype)
+    check(selector, Oracle(scores, lengths, starts), 300, 3, "index", skew=skew)
+    check(selector, Oracle(scores, lengths), K, 2, "any", skew=skew)
+    check(selector, Oracle(scores, None, starts), 7, 1, "value", skew=skew)
