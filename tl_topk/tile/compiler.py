@@ -96,7 +96,7 @@ def lower(program: Program, arch: str) -> Kernel:
     attributes = functions[0].attrs
     symbol = str(attributes["global_symbol"])
     extent = {str(axis): size for axis, size in attributes["thread_extent"].items()}
-    shared = attributes["dyn_shared_memory_buf"] if "dyn_shared_memory_buf" in attributes else 0
+    shared = attributes.get("dyn_shared_memory_buf", 0)
     return Kernel(
         symbol=symbol,
         parameters=_parameters(artifact.kernel_source, symbol),
