@@ -62,7 +62,7 @@ struct SamplePlan {
 // `per_vector` elements each.
 TL_TOPK_HD SamplePlan plan_sample(uint32_t length, uint32_t k, uint32_t per_vector, uint32_t loads,
                                   uint32_t threads, uint32_t blocks) {
-  constexpr float kDeviations = 4.0f;
+  constexpr float kDeviations = 4.5f;
   constexpr uint32_t kLanesOfWarp = 32;
   constexpr uint32_t kGroupsOfWarp = kGroups / kLanesOfWarp;  // warps that fill all groups once
   if (length <= k) return {1, 1, 1, 1, 1, 1, 1, false};       // no selection, no sample
