@@ -77,9 +77,9 @@ class GraphTimer:
     No input lies in L2: a graph reads every slot once (or slots that are larger than L2 in turn),
     and before each replay a larger buffer is swept. The sweep also hides the start of the graph.
 
-    On an H200 (driver 580) the first three graphs of a process replay each of their kernels some
-    0.3 us faster than all graphs do once there has been a fourth. Engines have dozens, so a few are
-    made and dropped before anything is timed: every figure is of the state that lasts.
+    The first few graphs of a process can replay their kernels faster than all graphs do later.
+    Engines have dozens, so a few are made and dropped before anything is timed: every figure is of
+    the state that lasts.
     """
 
     _SWEEP_BYTES = 1 << 30

@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "host_device.h"
 #include "key.h"
@@ -22,6 +23,19 @@
 #include "shards.h"
 
 namespace tl_topk {
+
+// Calls f with the dtype as a constant.
+template <typename F>
+void with_dtype(Dtype dtype, const F& f) {
+  switch (dtype) {
+    case Dtype::kFloat32:
+      return f(std::integral_constant<Dtype, Dtype::kFloat32>{});
+    case Dtype::kFloat16:
+      return f(std::integral_constant<Dtype, Dtype::kFloat16>{});
+    case Dtype::kBFloat16:
+      return f(std::integral_constant<Dtype, Dtype::kBFloat16>{});
+  }
+}
 
 // A candidate's bits as they lie in the row, and where it lies there.
 struct Candidate {

@@ -5,12 +5,10 @@ from __future__ import annotations
 import contextlib
 import doctest
 import pickle
-import re
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -484,16 +482,6 @@ def test_info() -> None:
     if not info["build"]["cuda"]:
         assert info["devices"] == []
         assert "no CUDA kernels" in info["backends"]["dsmem"]
-
-
-def test_the_readme_runs() -> None:
-    readme = (Path(__file__).parents[1] / "README.md").read_text()
-    example, *_ = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
-    names: dict[str, Any] = {}
-    exec(example, names)
-    assert names["indices"].shape == (4, 2048)
-    assert (names["indices"][3, :100] >= 0).all()
-    assert (names["indices"][3, 100:] == -1).all()
 
 
 @pytest.mark.parametrize("module", [tl_topk.api, tl_topk.about])

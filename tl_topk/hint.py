@@ -3,9 +3,8 @@
 A hint is there to guess where the k-th element lies, which saves a search. Our kernels take that
 guess from the first elements that every block loads anyway. The most that any hint could gain is
 what a launch saves that is told the k-th score beforehand, for nothing: ``python -m bench.engines``
-measures it, and it is less than the 15 % that would be worth a second way. A real hint gains less,
-or loses: scores at remembered places have to be fetched, from all over the row and one access after
-the other, before they tell anything.
+measures it. A real hint gains less: scores at remembered places have to be fetched, from all over
+the row, before they tell anything.
 """
 
 from __future__ import annotations

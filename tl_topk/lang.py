@@ -155,8 +155,8 @@ def row_topk(
 ) -> None:
     """:func:`block_topk` of a row in global memory, of any length, into global memory.
 
-    One block reads the row three to eight times: for rows that are short or many. For a single long
-    row :func:`tl_topk.topk` is the faster way, by far.
+    One block reads the row three to eight times: for rows that are short or many. A single long
+    row is better shared among many blocks, by :func:`tl_topk.topk`.
 
     Args:
         scores: the row's first element, such as ``scores[row, 0]``.

@@ -3,25 +3,11 @@
 #include <algorithm>
 #include <functional>
 #include <iterator>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
 namespace tl_topk {
 namespace {
-
-// Calls f with the dtype as a constant.
-template <typename F>
-void with_dtype(Dtype dtype, const F& f) {
-  switch (dtype) {
-    case Dtype::kFloat32:
-      return f(std::integral_constant<Dtype, Dtype::kFloat32>{});
-    case Dtype::kFloat16:
-      return f(std::integral_constant<Dtype, Dtype::kFloat16>{});
-    case Dtype::kBFloat16:
-      return f(std::integral_constant<Dtype, Dtype::kBFloat16>{});
-  }
-}
 
 // The k-th best of `ranks`, or the least rank there is where they are fewer. They need not be
 // distinct: what other ranks send decides how many are selected, never whether this ends.

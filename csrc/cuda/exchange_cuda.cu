@@ -3,7 +3,6 @@
 #include <cuda_runtime.h>
 
 #include <atomic>
-#include <type_traits>
 
 #include "cuda/merge_kernel.cuh"
 #include "cuda/runtime.h"
@@ -40,19 +39,6 @@ void launch(const LaunchConfig& config, cudaStream_t stream, const Params&... pa
   cudaLaunchAttribute cluster;
   const cudaLaunchConfig_t settings = runtime_launch(config, stream, cluster);
   check_cuda(cudaLaunchKernelEx(&settings, kKernel, params...), "cudaLaunchKernelEx");
-}
-
-// Calls f with the dtype as a constant.
-template <typename F>
-void with_dtype(Dtype dtype, const F& f) {
-  switch (dtype) {
-    case Dtype::kFloat32:
-      return f(std::integral_constant<Dtype, Dtype::kFloat32>{});
-    case Dtype::kFloat16:
-      return f(std::integral_constant<Dtype, Dtype::kFloat16>{});
-    case Dtype::kBFloat16:
-      return f(std::integral_constant<Dtype, Dtype::kBFloat16>{});
-  }
 }
 
 }  // namespace

@@ -264,17 +264,20 @@ __device__ __forceinline__ void allow_next_kernel() {
   asm volatile("griddepcontrol.launch_dependents;");
 }
 
+template <uint32_t kTile, uint32_t kQueries>
+__device__ __forceinline__ Exchange exchange_at(void* memory, int blocks, int sequences,
+                                                int capacity) {
+  return {static_cast<unsigned char*>(memory), static_cast<uint32_t>(blocks),
+          static_cast<uint32_t>(sequences),    kQueries,
+          static_cast<uint32_t>(capacity),     kTile / kKeysPerWarp};
+}
+
 template <uint32_t kTile, uint32_t kQueries, uint32_t kKept>
 __device__ __forceinline__ void sift(const void* kept, void* state, void* exchange, int blocks,
                                      int sequences, int capacity, int nonce, int block,
                                      int sequence, int number, int tiles, int turn, int tile) {
   const auto u = [](int x) { return static_cast<uint32_t>(x); };
-  const Exchange x{static_cast<unsigned char*>(exchange),
-                   u(blocks),
-                   u(sequences),
-                   kQueries,
-                   u(capacity),
-                   kTile / kKeysPerWarp};
+  const auto x = exchange_at<kTile, kQueries>(exchange, blocks, sequences, capacity);
   filter_tile<kTile, kQueries, kKept>(
       static_cast<const float*>(kept), *static_cast<FilterState*>(state), x,
       {u(block), u(sequence), u(number), u(tiles)}, u(nonce), u(turn), u(tile));
@@ -285,12 +288,7 @@ __device__ __forceinline__ void conclude(void* state, void* exchange, int blocks
                                          int capacity, int block, int sequence, int number,
                                          int tiles, bool starts, bool ends) {
   const auto u = [](int x) { return static_cast<uint32_t>(x); };
-  const Exchange x{static_cast<unsigned char*>(exchange),
-                   u(blocks),
-                   u(sequences),
-                   kQueries,
-                   u(capacity),
-                   kTile / kKeysPerWarp};
+  const auto x = exchange_at<kTile, kQueries>(exchange, blocks, sequences, capacity);
   constexpr uint32_t kThreads = kTile / kKeysPerWarp * kLanes;
   finish_visit<kQueries>(*static_cast<FilterState*>(state), x,
                          {u(block), u(sequence), u(number), u(tiles)}, kThreads, starts, ends);
@@ -301,12 +299,7 @@ __device__ __forceinline__ void guess(void* state, void* exchange, int blocks, i
                                       int capacity, int nonce, int block, int sequence, int number,
                                       int before, int row_tiles, int total, int length, int k) {
   const auto u = [](int x) { return static_cast<uint32_t>(x); };
-  const Exchange x{static_cast<unsigned char*>(exchange),
-                   u(blocks),
-                   u(sequences),
-                   kQueries,
-                   u(capacity),
-                   kTile / kKeysPerWarp};
+  const auto x = exchange_at<kTile, kQueries>(exchange, blocks, sequences, capacity);
   find_floors<kTile, kQueries>(*static_cast<FilterState*>(state), x,
                                {u(block), u(sequence), u(number), 0}, u(nonce), u(before),
                                u(row_tiles), u(total), u(length), u(k));

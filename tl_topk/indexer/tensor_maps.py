@@ -6,11 +6,10 @@ a plan; making one takes a tenth of a microsecond.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tl_topk.tile.compiler import Kernel
+from tl_topk.tile.compiler import HOST_HEAD, Kernel, fill
 
 __all__ = ["SecondKernel", "TensorMap", "host_with_maps"]
 
@@ -49,7 +48,7 @@ class TensorMap:
             "ones": ", ".join("1" for _ in self.sizes),
             "swizzle": "128B" if self.swizzled else "NONE",
         }
-        return _filled(_MAP, values)
+        return fill(_MAP, values)
 
 
 @dataclass(frozen=True)
@@ -98,8 +97,8 @@ def host_with_maps(
     ]
     values = {
         "include": "" if second is None else f'#include "{second.include}"',
-        "prepare_second": "" if second is None else _filled(_PREPARE_SECOND, vars(second)),
-        "launch_second": "" if second is None else _filled(_LAUNCH_SECOND, vars(second)),
+        "prepare_second": "" if second is None else fill(_PREPARE_SECOND, vars(second)),
+        "launch_second": "" if second is None else fill(_LAUNCH_SECOND, vars(second)),
         "symbol": kernel.symbol,
         "count": len(named) + 1,
         "stream": len(named),
@@ -109,11 +108,7 @@ def host_with_maps(
         "threads": kernel.threads,
         "shared": kernel.shared_bytes,
     }
-    return _filled(_HOST, values)
-
-
-def _filled(text: str, values: Mapping[str, object]) -> str:
-    return re.sub(r"@(\w+)@", lambda match: str(values[match[1]]), text)
+    return fill(_HOST, values)
 
 
 _MAP = r"""
@@ -131,26 +126,20 @@ _MAP = r"""
   }
 """
 
-_HOST = r"""
+_HOST = (
+    r"""
 #include <cuda.h>
 #include <cuda_runtime.h>
 #include <tvm/ffi/c_api.h>
 @include@
 
-#define TL_TOPK_EXPORT extern "C" __attribute__((visibility("default")))
-
+"""
+    + HOST_HEAD
+    + r"""
 static decltype(&cuTensorMapEncodeTiled) tl_topk_encode = nullptr;
 
 static int tl_topk_refused(const char* what) {
   TVMFFIErrorSetRaisedFromCStr("RuntimeError", what);
-  return -1;
-}
-
-static int tl_topk_status(cudaError_t status) {
-  if (status == cudaSuccess) return 0;
-  (void)cudaGetLastError();
-  const char* parts[] = {"@symbol@: ", cudaGetErrorName(status), ": ", cudaGetErrorString(status)};
-  TVMFFIErrorSetRaisedFromCStrParts("RuntimeError", parts, 4);
   return -1;
 }
 
@@ -195,6 +184,7 @@ TL_TOPK_EXPORT int __tvm_ffi_launch(void*, const TVMFFIAny* arguments, int32_t c
   return tl_topk_status(status);
 }
 """
+)
 
 _PREPARE_SECOND = r"""
   if (status == cudaSuccess) {

@@ -17,7 +17,7 @@ from typing import Any
 
 from tl_topk.tile.toolchain import compile_library, tilelang_module
 
-__all__ = ["Kernel", "Program", "build", "lower"]
+__all__ = ["HOST_HEAD", "Kernel", "Program", "build", "fill", "lower"]
 
 #: Launches need no tensor maps: copies go by cp.async, which takes any address. Buffers that lie
 #: in one another's memory are wrong when an extern function uses both.
@@ -148,13 +148,16 @@ def host_source(kernel: Kernel, arguments: Sequence[str], cluster: int) -> str:
         "shared": kernel.shared_bytes,
         "cluster": cluster,
     }
-    return re.sub(r"@(\w+)@", lambda match: str(values[match[1]]), _HOST)
+    return fill(_HOST, values)
 
 
-_HOST = r"""
-#include <cuda_runtime.h>
-#include <tvm/ffi/c_api.h>
+def fill(text: str, values: Mapping[str, object]) -> str:
+    """``text`` with each ``@name@`` replaced by its value."""
+    return re.sub(r"@(\w+)@", lambda match: str(values[match[1]]), text)
 
+
+#: What every library's host code begins with, after its includes.
+HOST_HEAD = r"""
 #define TL_TOPK_EXPORT extern "C" __attribute__((visibility("default")))
 
 static int tl_topk_status(cudaError_t status) {
@@ -164,7 +167,16 @@ static int tl_topk_status(cudaError_t status) {
   TVMFFIErrorSetRaisedFromCStrParts("RuntimeError", parts, 4);
   return -1;
 }
+"""
 
+_HOST = (
+    r"""
+#include <cuda_runtime.h>
+#include <tvm/ffi/c_api.h>
+
+"""
+    + HOST_HEAD
+    + r"""
 // Loads the kernel on the current device, so that no launch has to: a launch may be captured.
 TL_TOPK_EXPORT int __tvm_ffi_prepare(void*, const TVMFFIAny*, int32_t, TVMFFIAny* result) {
   result->type_index = kTVMFFINone;
@@ -205,6 +217,7 @@ TL_TOPK_EXPORT int __tvm_ffi_launch(void*, const TVMFFIAny* arguments, int32_t c
   return tl_topk_status(cudaLaunchKernelExC(&launch, (const void*)@symbol@, parameters));
 }
 """
+)
 
 
 def build(program: Program, arch: str, library: Path) -> None:
