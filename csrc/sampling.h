@@ -48,6 +48,7 @@ struct SamplePlan {
   uint8_t groups;        // with anything in them
   uint8_t low_rank;      // 1-based rank, among group maxima, of the floor
   uint8_t ceiling_rank;  // of the value that the k-th element almost surely does not exceed
+  uint8_t reach;         // how many times as far beyond it as from the floor to it bins must go
   bool has_floor;        // false: the sample is too small to reject anything
 
   TL_TOPK_HD bool takes(uint32_t member, uint32_t load, uint32_t lane) const {
@@ -65,7 +66,7 @@ TL_TOPK_HD SamplePlan plan_sample(uint32_t length, uint32_t k, uint32_t per_vect
   constexpr float kDeviations = 4.5f;
   constexpr uint32_t kLanesOfWarp = 32;
   constexpr uint32_t kGroupsOfWarp = kGroups / kLanesOfWarp;  // warps that fill all groups once
-  if (length <= k) return {1, 1, 1, 1, 1, 1, 1, false};       // no selection, no sample
+  if (length <= k) return {1, 1, 1, 1, 1, 1, 1, 0, false};    // no selection, no sample
 
   // How the row is dealt out (row.cuh) decides which threads hold what: all of them get a first
   // vector before any gets a second, and each step takes an equal part of the row.
@@ -80,7 +81,7 @@ TL_TOPK_HD SamplePlan plan_sample(uint32_t length, uint32_t k, uint32_t per_vect
   while (2 * warps * kGroupsOfWarp <= filled) warps *= 2;
   const uint32_t groups = filled >= kGroupsOfWarp ? kGroups : filled > 0 ? kLanesOfWarp : 1;
 
-  SamplePlan plan{1, 1, 1, 1, 1, 1, 1, false};
+  SamplePlan plan{1, 1, 1, 1, 1, 1, 1, 0, false};
   plan.warps = plan.thin = static_cast<uint8_t>(warps);
   plan.groups = plan.low_rank = static_cast<uint8_t>(groups);
   constexpr float kMostWanted = 0.71f;  // elements of a group: about half, as sizes double
@@ -109,6 +110,15 @@ TL_TOPK_HD SamplePlan plan_sample(uint32_t length, uint32_t k, uint32_t per_vect
   plan.has_floor = low <= m;
   if (plan.has_floor) plan.low_rank = static_cast<uint8_t>(low);
   if (plan.has_floor && ceiling > 1.0f) plan.ceiling_rank = static_cast<uint8_t>(ceiling);
+  // Where few of the sample are wanted, perhaps none of it is: the k-th element may lie beyond, and
+  // so may other blocks' floors. As far as leaves few in one bin.
+  constexpr float kSurelySome = 12.0f;  // wanted groups: one launch in 100,000 sees none of them
+  constexpr uint32_t kMostReach = 16;
+  constexpr uint32_t kReachTimesK = 4096;
+  if (plan.has_floor && expected < kSurelySome) {
+    const uint32_t reach = kReachTimesK / k;
+    plan.reach = static_cast<uint8_t>(reach < kMostReach ? reach : kMostReach);
+  }
   return plan;
 }
 

@@ -78,10 +78,7 @@ __device__ __forceinline__ Anchors find_anchors(const float (&x)[kElements], con
   __syncthreads();
   const float low = anchor_of_key(scratch.low);
   float ceiling = anchor_of_key(scratch.ceiling);
-  // Where few elements are wanted they lie beyond what one block has seen, and so do other blocks'
-  // floors. Bins are plenty then; this keeps them apart.
-  constexpr float kReach = 16.0f;
-  if (plan.ceiling_rank == 1) ceiling += kReach * (ceiling - low);
+  ceiling += static_cast<float>(plan.reach) * (ceiling - low);
   return {plan.has_floor && kWith<Part::kFloor> ? low : -INFINITY, low, ceiling};
 }
 
