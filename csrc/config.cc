@@ -12,6 +12,7 @@ constexpr int kThreadsPerBlock = 512;
 constexpr int64_t kMaxElementsPerThread = 16;  // in registers
 constexpr int kMostResident = 8;               // elements a thread; more are better listed
 constexpr int kMinElementsPerBlock = 2048;     // fewer, and meeting costs more than it saves
+static_assert(kElementsPerStep == kThreadsPerBlock * kMaxElementsPerThread);
 
 int64_t round_up_to_power_of_two(int64_t x) {
   int64_t p = 1;
@@ -32,6 +33,58 @@ int choose_cluster(const Problem& problem, const DeviceFacts& device) {
   return best;
 }
 
+SamplePlan sample_of(const Problem& problem, const LaunchConfig& c) {
+  return plan_sample(static_cast<uint32_t>(problem.width), static_cast<uint32_t>(problem.k),
+                     static_cast<uint32_t>(16 / element_size(problem.dtype)),
+                     static_cast<uint32_t>(c.vectors_per_thread), static_cast<uint32_t>(c.threads),
+                     static_cast<uint32_t>(c.blocks_per_row));
+}
+
+// Do all clusters of a launch of `all_blocks` fit at once?
+bool fit_at_once(int64_t all_blocks, int cluster, const DeviceFacts& device) {
+  for (size_t i = 0; i < kClusterSizes.size(); ++i) {
+    if (kClusterSizes[i] == cluster) {
+      return int64_t{device.coresident_clusters[i]} * cluster >= all_blocks;
+    }
+  }
+  return false;
+}
+
+// Where a cluster would read a row in many steps and leaves much of the GPU idle: several of them
+// for each row.
+bool widen_to_grid(LaunchConfig& c, const Problem& problem, const DeviceFacts& device) {
+  if (c.large_k || c.scope != Scope::kCluster ||
+      problem.width <= c.blocks_per_row * kStepsOfCluster * kElementsPerStep) {
+    return false;
+  }
+  LaunchConfig grid = c;
+  grid.scope = Scope::kGrid;
+  while (2 * grid.blocks_per_row <= kMaxGridBlocks &&
+         fit_at_once(2 * problem.rows * grid.blocks_per_row, c.cluster_blocks, device)) {
+    grid.blocks_per_row *= 2;
+  }
+  if (grid.blocks_per_row == c.blocks_per_row) return false;
+
+  grid.vectors_per_thread =
+      static_cast<int>(kMaxElementsPerThread) * element_size(problem.dtype) / 16;
+  grid.sample = sample_of(problem, grid);
+  // Every list must hold what its block's floor admits, and the last block what the highest does.
+  constexpr double kDeviations = 4.5;
+  const double share = static_cast<double>(problem.width) / grid.blocks_per_row;
+  const double passing = share * admitted_share(grid.sample, 0);
+  const double of_floor = share * admitted_share(grid.sample, 1) - passing;
+  const double most = passing + kDeviations * std::sqrt(passing + of_floor * of_floor);
+  constexpr double kOfBest = 1.5;  // times k; what lies above the highest floor, at most
+  if (most > kGridEntries / grid.blocks_per_row ||
+      kOfBest * static_cast<double>(problem.k) > kSomeEntries * kThreadsPerBlock) {
+    return false;
+  }
+  c = grid;
+  c.workspace_bytes =
+      kCounterBytes + problem.rows * (kMaxGridBlocks * kGridHeadBytes + kGridEntries * kEntryBytes);
+  return true;
+}
+
 // The most survivors a block is likely to have.
 double survivors_per_block(const Problem& problem, const LaunchConfig& c) {
   constexpr double kDeviations = 3.5;  // over all blocks of a launch
@@ -41,12 +94,13 @@ double survivors_per_block(const Problem& problem, const LaunchConfig& c) {
 }
 
 // Room for the survivors, and for the sort.
-void set_staging(LaunchConfig& c, int entries_per_thread) {
+void set_staging(LaunchConfig& c, int entries_per_thread, const DeviceFacts& device) {
   c.entries_per_thread = entries_per_thread;
   const int held = entries_per_thread == kResident ? kMostResident : entries_per_thread;
   const int listed = c.large_k ? 0 : c.threads * held;
+  const bool queued = !c.large_k && has_deep_queue(device.compute_capability);
   c.shared_bytes =
-      kFixedSharedBytes +
+      kFixedSharedBytes + (queued ? queue_bytes(entries_per_thread) : 0) +
       static_cast<int64_t>(std::max(listed, c.sort_entries) + c.sort_entries) * kEntryBytes;
 }
 
@@ -56,42 +110,46 @@ LaunchConfig choose_launch(const Problem& problem, const DeviceFacts& device) {
   if (device.sms <= 0) throw std::invalid_argument("device: has no multiprocessors to launch on");
   LaunchConfig c;
   c.large_k = problem.k > kMaxFastK;
-  c.blocks_per_row = choose_cluster(problem, device);
+  c.threads = kThreadsPerBlock;
+  c.cluster_blocks = c.blocks_per_row = choose_cluster(problem, device);
   c.scope = c.blocks_per_row > 1 ? Scope::kCluster : Scope::kBlock;
+  c.sort_entries = problem.order == Order::kAny || c.large_k
+                       ? 0
+                       : static_cast<int>(std::max<int64_t>(kThreadsPerBlock,
+                                                            round_up_to_power_of_two(problem.k)));
+  const bool is_grid = widen_to_grid(c, problem, device);
   c.grid_blocks = problem.rows * c.blocks_per_row;
   constexpr int64_t kMostBlocks = 0x7fffffff;  // that a launch may have
   if (c.grid_blocks > kMostBlocks) {
     throw std::invalid_argument("rows: expected at most " + std::to_string(kMostBlocks) +
                                 " on a GPU, got " + std::to_string(problem.rows));
   }
+  if (is_grid) {
+    set_staging(c, kSomeEntries, device);
+    c.reason = std::to_string(c.blocks_per_row / c.cluster_blocks) + " clusters of " +
+               std::to_string(c.cluster_blocks) +
+               " blocks per row: one would read it in more than " +
+               std::to_string(kStepsOfCluster) + " steps, and they are to be had for all rows";
+    return c;
+  }
 
   const int64_t share = (problem.width + c.blocks_per_row - 1) / c.blocks_per_row;
   const int64_t per_vector = 16 / element_size(problem.dtype);
-  c.threads = kThreadsPerBlock;
   c.vectors_per_thread = 1;
   while (c.vectors_per_thread * per_vector < kMaxElementsPerThread &&
          c.threads * c.vectors_per_thread * per_vector < share) {
     c.vectors_per_thread *= 2;
   }
-
-  c.sample =
-      plan_sample(static_cast<uint32_t>(problem.width), static_cast<uint32_t>(problem.k),
-                  static_cast<uint32_t>(per_vector), static_cast<uint32_t>(c.vectors_per_thread),
-                  static_cast<uint32_t>(c.threads), static_cast<uint32_t>(c.blocks_per_row));
-
-  c.sort_entries = problem.order == Order::kAny || c.large_k
-                       ? 0
-                       : static_cast<int>(std::max<int64_t>(kThreadsPerBlock,
-                                                            round_up_to_power_of_two(problem.k)));
+  c.sample = sample_of(problem, c);
   if (c.vectors_per_thread * per_vector <= kMostResident &&
       c.threads * c.vectors_per_thread * per_vector >= share) {
-    set_staging(c, kResident);
+    set_staging(c, kResident, device);
   } else {
     const double survivors = survivors_per_block(problem, c);
-    set_staging(c, kManyEntries);
+    set_staging(c, kManyEntries, device);
     for (const int entries : {kSomeEntries, kFewEntries}) {
       if (survivors <= c.threads * entries || c.shared_bytes > device.shared_memory_per_block) {
-        set_staging(c, entries);
+        set_staging(c, entries, device);
       }
     }
   }
@@ -108,6 +166,15 @@ LaunchConfig choose_launch(const Problem& problem, const DeviceFacts& device) {
   return c;
 }
 
-const char* scope_name(Scope scope) { return scope == Scope::kBlock ? "block" : "cluster"; }
+const char* scope_name(Scope scope) {
+  switch (scope) {
+    case Scope::kBlock:
+      return "block";
+    case Scope::kCluster:
+      return "cluster";
+    default:
+      return "grid";
+  }
+}
 
 }  // namespace tl_topk

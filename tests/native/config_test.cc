@@ -21,15 +21,18 @@ const DeviceFacts kSmallMemory{120, 170, 101376, int64_t{96} << 20, {170, 85, 40
 
 void fits(const Problem& p, const DeviceFacts& device) {
   const LaunchConfig c = choose_launch(p, device);
-  CHECK(c.blocks_per_row >= 1 && c.blocks_per_row <= 16);
-  CHECK((c.scope == Scope::kCluster) == (c.blocks_per_row > 1));
+  CHECK(c.cluster_blocks >= 1 && c.cluster_blocks <= 16);
+  CHECK((c.scope == Scope::kBlock) == (c.blocks_per_row == 1));
+  CHECK((c.scope == Scope::kGrid) == (c.blocks_per_row > c.cluster_blocks));
+  CHECK(c.blocks_per_row % c.cluster_blocks == 0);
   CHECK(c.grid_blocks == p.rows * c.blocks_per_row);
   CHECK(c.shared_bytes <= device.shared_memory_per_block);
-  CHECK(c.workspace_bytes == 0);
+  CHECK((c.workspace_bytes > 0) == (c.scope == Scope::kGrid));
+  CHECK(c.scope != Scope::kGrid || p.rows * 4 <= tl_topk::kCounterBytes);
   CHECK(!c.reason.empty());
   for (size_t i = 0; i < tl_topk::kClusterSizes.size(); ++i) {
-    if (tl_topk::kClusterSizes[i] == c.blocks_per_row && c.blocks_per_row > 1) {
-      CHECK(device.coresident_clusters[i] >= p.rows);
+    if (tl_topk::kClusterSizes[i] == c.cluster_blocks && c.cluster_blocks > 1) {
+      CHECK(device.coresident_clusters[i] * c.cluster_blocks >= c.grid_blocks);
     }
   }
   CHECK(c.large_k == (p.k > tl_topk::kMaxFastK));
@@ -78,6 +81,10 @@ void rows_get_clusters_while_they_fit() {
   CHECK(blocks(16, 65536) == 4);
   CHECK(blocks(64, 65536) == 2);
   CHECK(blocks(4096, 65536) == 1);
+  // Several clusters where one would take too long, and never more than fit.
+  CHECK(blocks(1, 1048576) == 16);
+  CHECK(blocks(1, 4194304) == 64);
+  CHECK(blocks(16, 4194304) == 4);
 }
 
 bool refuses(const Problem& p, const DeviceFacts& device) {
