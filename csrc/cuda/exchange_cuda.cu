@@ -59,7 +59,7 @@ void sample_cuda(const SampleArgs& args, const Shards& shards, void* stream) {
 
 void contribute_cuda(const ContributeArgs& args, const Shards& shards, void* stream) {
   if (args.selected.rows == 0) return;
-  const bool held = shards.ranks * args.samples <= kMostHeld;
+  const bool held = shards.ranks * args.samples <= kMostSamplesHeld;
   with_dtype(args.dtype, [&](auto dtype) {
     const auto s = static_cast<cudaStream_t>(stream);
     const LaunchConfig config = blocks_of(args.selected.rows, sizeof(ContributeScratch));

@@ -20,89 +20,182 @@ struct MergeParams {
   bool staged;  // ordinals of all candidates are kept in shared memory
 };
 
-constexpr uint32_t kMergeLoads = 8;  // candidates of a thread in flight
-constexpr uint32_t kMostHeld = kMergeLoads * kThreads;
+constexpr uint32_t kHeldQuads = 2;   // of a thread, in registers for good
+constexpr uint32_t kBatchQuads = 4;  // of a thread, at a time where there are more
+constexpr uint32_t kMostHeld = kHeldQuads * kQuad * kThreads;
 
 union MergeScratch {
   CutScratch cut;
   OrderScratch order;
 };
 
-// Where the candidates of a row come from. Reading one takes no branch, so that many loads can be
-// in flight; where it lies in the whole row is reckoned only for those that matter.
+// Four candidates that lie side by side: ordinals, places in the whole row and bits.
+struct CandidateQuad {
+  uint32_t ordinal[kQuad];
+  uint32_t index[kQuad];
+  uint32_t bits[kQuad];
+};
+
+// Four raw values as one vector.
+template <Dtype D>
+struct RawQuad {
+  uint2 words;
+  __device__ __forceinline__ uint32_t operator[](uint32_t j) const {
+    const uint32_t word = j < 2 ? words.x : words.y;
+    return j % 2 == 0 ? word & 0xffffu : word >> 16;
+  }
+};
+template <>
+struct RawQuad<Dtype::kFloat32> {
+  uint4 words;
+  __device__ __forceinline__ uint32_t operator[](uint32_t j) const {
+    return j == 0 ? words.x : j == 1 ? words.y : j == 2 ? words.z : words.w;
+  }
+};
+
+// Where the candidates of a row come from. A quad is read by two vector loads without a branch, so
+// that the loads of several can be in flight.
 template <Dtype D, bool kWords>
 struct CandidateSource {
   const MergeArgs& args;
   const Shards& shards;
   uint32_t row;
 
-  // Its index in the row if kWords, else in its rank's shard.
-  __device__ __forceinline__ Candidate read(uint32_t i) const {
+  struct Loaded {
+    uint4 first;  // indices in the shard; of words, the first two
+    uint4 second;
+    RawQuad<D> values;
+    uint32_t rank;
+  };
+
+  __device__ __forceinline__ Loaded load(uint32_t quad) const {
+    Loaded loaded;
     if constexpr (kWords) {
-      return candidate_of(args.words[static_cast<int64_t>(row) * args.slots + i]);
+      const auto* words = reinterpret_cast<const uint4*>(args.words);
+      const uint4* const from = words + (static_cast<int64_t>(row) * (args.slots / kQuad) + quad) * 2;
+      loaded.first = from[0];
+      loaded.second = from[1];
     } else {
-      const uint32_t rank = i / args.per_rank;
-      const Selected part = part_at(args.parts, args.rows, args.per_rank, D, rank);
-      const int64_t place = static_cast<int64_t>(row) * args.per_rank + (i - rank * args.per_rank);
-      const int32_t index = part.indices[place];
-      const uint32_t bits = static_cast<const typename RawOf<D>::Type*>(part.values)[place];
-      return {bits, static_cast<uint32_t>(index), index >= 0};
+      const uint32_t each = args.per_rank / kQuad;
+      loaded.rank = quad / each;
+      const Selected part = part_at(args.parts, args.rows, args.per_rank, D, loaded.rank);
+      const int64_t place = static_cast<int64_t>(row) * each + (quad - loaded.rank * each);
+      loaded.first = reinterpret_cast<const uint4*>(part.indices)[place];
+      loaded.values = static_cast<const RawQuad<D>*>(part.values)[place];
     }
+    return loaded;
   }
-  __device__ __forceinline__ uint32_t index_in_row(uint32_t i, uint32_t index) const {
-    if constexpr (kWords) return index;
-    return shards.global_index(i / args.per_rank, index);
+
+  __device__ __forceinline__ CandidateQuad quad_of(const Loaded& loaded, bool present) const {
+    CandidateQuad quad;
+    uint32_t place[kQuad] = {loaded.first.x, loaded.first.y, loaded.first.z, loaded.first.w};
+    if constexpr (kWords) {
+      const uint32_t bits[kQuad] = {loaded.first.y, loaded.first.w, loaded.second.y,
+                                    loaded.second.w};
+      place[1] = loaded.first.z;
+      place[2] = loaded.second.x;
+      place[3] = loaded.second.z;
+#pragma unroll
+      for (uint32_t j = 0; j < kQuad; ++j) {
+        quad.bits[j] = bits[j];
+        quad.index[j] = place[j] - 1;
+      }
+    } else {
+      const uint32_t start = shards.starts[loaded.rank];
+#pragma unroll
+      for (uint32_t j = 0; j < kQuad; ++j) {
+        quad.bits[j] = loaded.values[j];
+        quad.index[j] = place[j] + start;
+        place[j] = ~place[j] >> 31;  // 0 for one that is not there
+      }
+      if (shards.block != 0) {
+#pragma unroll
+        for (uint32_t j = 0; j < kQuad; ++j) {
+          quad.index[j] = shards.global_index(loaded.rank, quad.index[j] - start);
+        }
+      }
+    }
+#pragma unroll
+    for (uint32_t j = 0; j < kQuad; ++j) {
+      const uint32_t key = order_key(orient(widen<D>(quad.bits[j]), args.largest));
+      quad.ordinal[j] = ordinal_of(key, present && place[j] != 0);
+    }
+    return quad;
+  }
+
+  // Rarely wanted one by one: not inlined, as every copy would stretch the passes' code.
+  __device__ __noinline__ Candidate read(uint32_t i) const {
+    const CandidateQuad quad = quad_of(load(i / kQuad), true);
+    Candidate c{quad.bits[0], quad.index[0], true};
+#pragma unroll
+    for (uint32_t j = 1; j < kQuad; ++j) {
+      if (i % kQuad == j) c = {quad.bits[j], quad.index[j], true};
+    }
+    return c;
   }
 };
 
-// The candidates of one row, dealt out to the threads. Up to kMostHeld stay in registers (kHeld);
-// more are read again at every pass, their ordinals from shared memory if there is room.
+// The candidates of one row, dealt out to the threads by quads. Up to kMostHeld stay in registers
+// (kHeld); more are read again at every pass, their ordinals from shared memory if there is room.
 template <Dtype D, bool kWords, bool kHeld>
 struct RowCandidates {
+  static constexpr uint32_t kQuads = kHeld ? kHeldQuads : kBatchQuads;
+
   CandidateSource<D, kWords> source;
-  uint32_t* staged;  // null: no room
-  uint32_t n;
-  uint32_t ordinal[kMergeLoads] = {};
-  uint32_t index[kMergeLoads] = {};
-  uint32_t bits[kMergeLoads] = {};
+  uint4* staged;   // ordinals; null: no room
+  uint32_t quads;  // in the row
+  CandidateQuad held[kQuads];
 
   __device__ __forceinline__ uint32_t place(uint32_t first, uint32_t u) const {
     return first + u * kThreads + threadIdx.x;
   }
 
   __device__ __forceinline__ void load(uint32_t first) {
-    Candidate c[kMergeLoads];
+    typename CandidateSource<D, kWords>::Loaded loaded[kQuads];
 #pragma unroll
-    for (uint32_t u = 0; u < kMergeLoads; ++u) c[u] = source.read(min(place(first, u), n - 1));
+    for (uint32_t u = 0; u < kQuads; ++u) loaded[u] = source.load(min(place(first, u), quads - 1));
 #pragma unroll
-    for (uint32_t u = 0; u < kMergeLoads; ++u) {
-      const uint32_t key = order_key(orient(widen<D>(c[u].bits), source.args.largest));
-      ordinal[u] = ordinal_of(key, c[u].present && place(first, u) < n);
-      index[u] = c[u].index;
-      bits[u] = c[u].bits;
+    for (uint32_t u = 0; u < kQuads; ++u) {
+      held[u] = source.quad_of(loaded[u], place(first, u) < quads);
     }
   }
 
-  // Calls visit(first) for each batch, the candidates from `first` on.
+  __device__ __forceinline__ void load_ordinals(uint32_t first) {
+#pragma unroll
+    for (uint32_t u = 0; u < kQuads; ++u) {
+      const bool there = place(first, u) < quads;
+      const uint4 kept = there ? staged[place(first, u)] : uint4{0, 0, 0, 0};
+      held[u].ordinal[0] = kept.x;
+      held[u].ordinal[1] = kept.y;
+      held[u].ordinal[2] = kept.z;
+      held[u].ordinal[3] = kept.w;
+    }
+  }
+
+  // Calls visit(first) for each batch, the quads from `first` on.
   template <typename Visit>
   __device__ __forceinline__ void in_batches(Visit&& visit) {
     if constexpr (kHeld) {
       visit(0);
     } else {
-      for (uint32_t first = 0; first < n; first += kMostHeld) visit(first);
+      for (uint32_t first = 0; first < quads; first += kQuads * kThreads) visit(first);
     }
   }
 
+  // Sees all ordinals, and keeps what there is room for.
   __device__ __forceinline__ OrdinalRange load_all() {
     OrdinalRange seen;
-    if (n == 0) return seen;
+    if (quads == 0) return seen;
     in_batches([&](uint32_t first) {
       load(first);
 #pragma unroll
-      for (uint32_t u = 0; u < kMergeLoads; ++u) {
-        seen.see(ordinal[u]);
-        if (!kHeld && staged != nullptr && place(first, u) < n)
-          staged[place(first, u)] = ordinal[u];
+      for (uint32_t u = 0; u < kQuads; ++u) {
+        const uint32_t(&ordinal)[kQuad] = held[u].ordinal;
+#pragma unroll
+        for (uint32_t j = 0; j < kQuad; ++j) seen.see(ordinal[j]);
+        if (!kHeld && staged != nullptr && place(first, u) < quads) {
+          staged[place(first, u)] = {ordinal[0], ordinal[1], ordinal[2], ordinal[3]};
+        }
       }
     });
     return seen;
@@ -112,24 +205,24 @@ struct RowCandidates {
   // is read beforehand.
   template <bool kWhole = false, typename F>
   __device__ __forceinline__ void for_each(F&& f) {
+    if (quads == 0) return;
     in_batches([&](uint32_t first) {
-      const bool whole = kHeld || kWhole || staged == nullptr;
-      if (!whole) {
-#pragma unroll
-        for (uint32_t u = 0; u < kMergeLoads; ++u) {
-          ordinal[u] = place(first, u) < n ? staged[place(first, u)] : 0;
+      if constexpr (!kHeld) {
+        if (kWhole || staged == nullptr) {
+          load(first);
+        } else {
+          load_ordinals(first);
         }
-      } else if (!kHeld) {
-        load(first);
       }
 #pragma unroll
-      for (uint32_t u = 0; u < kMergeLoads; ++u) {
-        f(ordinal[u], [&] {
-          const uint32_t i = place(first, u);
-          Candidate c = whole ? Candidate{bits[u], index[u], true} : source.read(i);
-          c.index = source.index_in_row(i, c.index);
-          return c;
-        });
+      for (uint32_t u = 0; u < kQuads; ++u) {
+#pragma unroll
+        for (uint32_t j = 0; j < kQuad; ++j) {
+          f(held[u].ordinal[j], [&] {
+            if constexpr (!kHeld && !kWhole) return source.read(place(first, u) * kQuad + j);
+            return Candidate{held[u].bits[j], held[u].index[j], true};
+          });
+        }
       }
     });
   }
@@ -143,7 +236,7 @@ struct Pairs {
 
 // Shared memory behind MergeScratch: ordinals of the candidates if staged, then two sets of pairs
 // if an order is asked for.
-TL_TOPK_HD int64_t staged_bytes(int64_t candidates) { return (candidates + 3) / 4 * 16; }
+TL_TOPK_HD int64_t staged_bytes(int64_t candidates) { return candidates * 4; }
 TL_TOPK_HD int64_t pairs_bytes(int64_t k) { return (k + 3) / 4 * 48; }
 TL_TOPK_HD bool sorts_in_shared(const MergeArgs& args) {
   return args.order != Order::kAny && args.k <= kMaxFastK;
@@ -285,7 +378,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   unsigned char* memory = shared_memory + sizeof(MergeScratch);
   const uint32_t n = args.candidates(shards);
   RowCandidates<D, kWords, kHeld> candidates{
-      {args, shards, row}, params.staged ? reinterpret_cast<uint32_t*>(memory) : nullptr, n};
+      {args, shards, row}, params.staged ? reinterpret_cast<uint4*>(memory) : nullptr, n / kQuad};
   if (params.staged) memory += staged_bytes(n);
 
   clear(scratch.cut);

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from tl_topk.distributed.agreement import Agreement, all_gather, all_reduce
-from tl_topk.distributed.rule import part_bytes, slots_of
+from tl_topk.distributed.rule import part_bytes, slots_of, whole_quads
 from tl_topk.select import Options, select_eagerly
 from tl_topk.torch_arrays import TORCH
 
@@ -45,8 +45,8 @@ def select_own(
     values: torch.Tensor,
     indices: torch.Tensor,
 ) -> None:
-    """This rank's own best, as positions in its shard."""
-    options = Options(agreement.count, agreement.request.largest, order, "auto", True)
+    """This rank's own best, as positions in its shard, as many as ``indices`` has slots."""
+    options = Options(indices.shape[1], agreement.request.largest, order, "auto", True)
     select_eagerly(TORCH, options, scores, lengths, None, values, indices)
 
 
@@ -54,7 +54,7 @@ def _gather(
     agreement: Agreement, group: Any, scores: torch.Tensor, lengths: Maybe, result: Result
 ) -> None:
     """Selects right into this rank's part, gathers all parts in place, merges them."""
-    request, count = agreement.request, agreement.count
+    request, count = agreement.request, whole_quads(agreement.count)
     size = part_bytes(request.rows, count, request.element_bytes)
     parts = torch.empty(agreement.ranks, size, dtype=torch.uint8, device=scores.device)
     own = parts[agreement.shards.rank]

@@ -26,6 +26,7 @@ __all__ = [
     "received_bytes",
     "slots_of",
     "stride_of",
+    "whole_quads",
 ]
 
 AUTO = "auto"
@@ -44,6 +45,7 @@ _INDEX_BYTES = 4
 _SAMPLE_BYTES = 8
 _WORD_BYTES = 8
 _ALIGNMENT = 16
+_QUAD = 4
 
 
 def check_method(method: object) -> None:
@@ -64,8 +66,14 @@ def stride_of(k: int) -> int:
     return stride
 
 
+def whole_quads(count: int) -> int:
+    """``count`` in the multiple of four that the native merge reads at a time."""
+    return -(-count // _QUAD) * _QUAD
+
+
 def part_bytes(rows: int, count: int, element_bytes: int) -> int:
-    """What a rank contributes to the all-gather of ``"gather"``: ``count`` pairs of each row."""
+    """What a rank contributes to the all-gather of ``"gather"``: ``count`` pairs of each row, which
+    is a multiple of four."""
     size = rows * count * (_INDEX_BYTES + element_bytes)
     return -(-size // _ALIGNMENT) * _ALIGNMENT
 
@@ -73,7 +81,7 @@ def part_bytes(rows: int, count: int, element_bytes: int) -> int:
 def slots_of(ranks: int, k: int) -> int:
     """Slots of a row in the all-reduce of ``"threshold"``; enough for any scores."""
     stride = stride_of(k)
-    return stride * (-(-k // stride) + ranks)
+    return whole_quads(stride * (-(-k // stride) + ranks))
 
 
 def received_bytes(method: str, ranks: int, rows: int, k: int, element_bytes: int) -> int:
@@ -91,7 +99,7 @@ def received_bytes(method: str, ranks: int, rows: int, k: int, element_bytes: in
     """
     others = ranks - 1
     if method == "gather":
-        return others * part_bytes(rows, k, element_bytes)
+        return others * part_bytes(rows, whole_quads(k), element_bytes)
     samples = others * rows * (k // stride_of(k)) * _SAMPLE_BYTES
     words = rows * slots_of(ranks, k) * _WORD_BYTES
     return samples + 2 * others * words // ranks
