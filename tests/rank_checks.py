@@ -62,14 +62,22 @@ class Call(NamedTuple):
         }
 
 
-def check(size: int, rows: Raw, calls: list[Call]) -> list[bytes]:
-    """On one rank: makes the calls, judges the results; returns them for comparison."""
+def check(size: int, rows: Raw, calls: list[Call], planned: bool = False) -> list[bytes]:
+    """On one rank: makes the calls, judges the results; returns them for comparison.
+
+    ``planned``: by plans that were made for other scores.
+    """
     rank, where = dist.get_rank(group_of(size)), target()
     seen = []
     for call in calls:
         columns = own_columns(size, rank, rows.shape[-1], call.block, call.seed)
         own = where.put(np.ascontiguousarray(rows[..., columns]))
-        result = tl_topk.distributed.topk(own, call.k, **call.options(size))
+        options = call.options(size)
+        if planned:
+            plan = tl_topk.distributed.Plan(own + 1, call.k, **options)
+            result = plan.run(own, options["lengths"])
+        else:
+            result = tl_topk.distributed.topk(own, call.k, **options)
         indices, values = where.get(result.indices), where.get(result.values)
         oracle = Oracle(rows, call.lengths, largest=call.largest)
         assert_topk(oracle, call.k, call.order, indices, values)

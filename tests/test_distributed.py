@@ -22,11 +22,12 @@ import torch.distributed as dist
 import tl_topk
 import tl_topk.distributed
 import tl_topk.distributed.api
+import tl_topk.distributed.plan
 import zoo
 from rank_checks import Call, check, check_local, own_columns, target
 from ranks import RankError, Ranks, device, group_of
 from reference import DTYPES, ORDERS, Oracle, Raw, assert_topk
-from tl_topk.distributed import agreement, methods, rule
+from tl_topk.distributed import agreement, exchange, methods, rule
 
 SIZES = (1, 2, 3, 8)
 METHODS = ("gather", "threshold")
@@ -66,10 +67,10 @@ def world(request: pytest.FixtureRequest) -> tuple[Ranks, int]:
     return ranks, size
 
 
-def judge(world: tuple[Ranks, int], rows: Raw, calls: list[Call]) -> None:
+def judge(world: tuple[Ranks, int], rows: Raw, calls: list[Call], planned: bool = False) -> None:
     """Every rank is right, and all have the very same slots."""
     ranks, size = world
-    seen = ranks.run(size, check, rows, calls)
+    seen = ranks.run(size, check, rows, calls, planned)
     for other in seen[1:]:
         for call, first, second in zip(calls, seen[0], other, strict=True):
             assert first == second, call
@@ -148,6 +149,89 @@ def test_large_k(world: tuple[Ranks, int], method: str, rng: np.random.Generator
     judge(world, rows, [Call(5000, order=order, method=method) for order in ORDERS])
 
 
+# --- plans -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_plans(world: tuple[Ranks, int], method: str, rng: np.random.Generator) -> None:
+    rows = {**zoo.ordinary(701, "float32", rng), **zoo.special(701, "float32", rng)}
+    matrix = zoo.matrix(rows)[0]
+    lengths = rng.integers(-5, 750, len(matrix))
+    calls = [
+        Call(40, order="index", method=method),
+        Call(65, 16, "value", method, largest=False),
+        Call(1000, 1, "any", method, lengths=lengths),
+        Call(7, method=method, return_local=False),
+    ]
+    judge(world, matrix, calls, planned=True)
+    judge(world, np.zeros((4, 0), np.float32), [Call(3, method=method)], planned=True)
+    judge(world, matrix[0], [Call(40, method=method)], planned=True)
+
+
+def run_plan_many_times(size: int, method: str) -> None:
+    """On one rank: results stay as they are while the plan goes on, without the other hosts."""
+    rng, group = np.random.default_rng(5), group_of(size)
+    where, rank = target(), dist.get_rank(group)
+    rows = [rng.standard_normal((3, 900)).astype(np.float32) for _ in range(5)]
+    columns = own_columns(size, rank, 900, 0, 1)
+    shards = [where.put(np.ascontiguousarray(whole[:, columns])) for whole in rows]
+    plan = tl_topk.distributed.Plan(shards[0], 50, group=group, method=method)
+    assert plan.method == method
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(agreement, "between_hosts", None)
+        results = [plan.run(shard) for shard in shards]
+    for whole, result in zip(rows, results, strict=True):
+        indices, values = where.get(result.indices), where.get(result.values)
+        assert_topk(Oracle(whole, None), 50, "any", indices, values)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_plan_runs_many_times(world: tuple[Ranks, int], method: str) -> None:
+    ranks, size = world
+    ranks.run(size, run_plan_many_times, method)
+
+
+def plan_attempt(size: int, changes: dict[int, dict[str, Any]]) -> str:
+    arguments: dict[str, Any] = {"local_scores": torch.zeros(2, 50), "k": 4}
+    arguments["group"] = group_of(size)
+    arguments.update(changes.get(dist.get_rank(arguments["group"]), {}))
+    arguments["local_scores"] = arguments["local_scores"].to(device())
+    try:
+        tl_topk.distributed.Plan(**arguments)
+    except (TypeError, ValueError) as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def test_plans_disagree(world: tuple[Ranks, int]) -> None:
+    ranks, size = world
+    if size == 1:
+        return
+    errors = ranks.run(size, plan_attempt, {1: {"order": "value"}})
+    assert len(set(errors)) == 1
+    assert errors[0].startswith("ValueError: order: expected the same on every rank"), errors
+    errors = ranks.run(size, plan_attempt, {1: {"k": -1}})
+    assert errors[1].startswith("ValueError: k: expected 0 to"), errors
+    assert errors[0].startswith("ValueError: rank 1 of the group refused its own arguments")
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ((torch.zeros(2, 51),), r"local_scores: expected .* float32 \(2, 50\) on 'cpu', got"),
+        ((torch.zeros(2, 50).half(),), "local_scores: expected as the plan was made for"),
+        ((torch.zeros(50),), "local_scores: expected as the plan was made for"),
+        ((torch.zeros(2, 50).double(),), "local_scores: expected 'float32'"),
+        ((torch.zeros(2, 50), torch.zeros(2).int()), "lengths: expected None, as the plan"),
+    ],
+)
+def test_not_what_a_plan_was_made_for(given: tuple[torch.Tensor, ...], message: str) -> None:
+    plan = tl_topk.distributed.Plan(torch.zeros(2, 50), 4)
+    with pytest.raises((TypeError, ValueError), match=message):
+        plan.run(*given)
+
+
 # --- what is sent ------------------------------------------------------------------------------
 
 
@@ -158,12 +242,12 @@ def bytes_received(size: int, rows: int, k: int, dtype: str, method: str) -> int
     def all_gather(gathered: torch.Tensor, own: torch.Tensor, group: Any) -> None:
         nonlocal received
         received += gathered.nbytes - own.nbytes
-        agreement.all_gather(gathered, own, group)
+        exchange.all_gather(gathered, own, group)
 
     def all_reduce(summands: torch.Tensor, group: Any) -> None:
         nonlocal received
         received += 2 * (size - 1) * summands.nbytes // size
-        agreement.all_reduce(summands, group)
+        exchange.all_reduce(summands, group)
 
     scores = target().put(np.zeros((rows, 2 * k), np.float32)).to(getattr(torch, dtype))
     with pytest.MonkeyPatch.context() as patch:
@@ -215,7 +299,9 @@ def attempt(size: int, changes: dict[int, dict[str, Any]]) -> str:
     arguments: dict[str, Any] = {"local_scores": torch.zeros(2, 50), "k": 4}
     arguments["group"] = group_of(size)
     arguments.update(changes.get(dist.get_rank(arguments["group"]), {}))
-    arguments["local_scores"] = arguments["local_scores"].to(device())
+    for name, argument in arguments.items():
+        if isinstance(argument, torch.Tensor):
+            arguments[name] = argument.to(device())
     try:
         tl_topk.distributed.topk(**arguments)
     except (TypeError, ValueError) as error:
@@ -230,7 +316,7 @@ def attempt(size: int, changes: dict[int, dict[str, Any]]) -> str:
         ({"local_scores": torch.zeros(50)}, "dimensions"),
         ({"local_scores": torch.zeros(2, 50).half()}, "dtype"),
         ({"k": 5}, "k"),
-        ({"layout": "interleaved", "block_size": 4}, "layout"),
+        ({"layout": "interleaved", "block_size": 1}, "layout"),
         ({"lengths": torch.zeros(2, dtype=torch.int32)}, "lengths"),
         ({"largest": False}, "largest"),
         ({"order": "value"}, "order"),
@@ -238,13 +324,17 @@ def attempt(size: int, changes: dict[int, dict[str, Any]]) -> str:
         ({"method": "threshold"}, "method"),
     ],
 )
-def test_ranks_disagree(gloo: Ranks, change: dict[str, Any], name: str) -> None:
-    """In steady state as well: every rank learns it at once."""
-    assert gloo.run(3, attempt, {}) == [""] * 3
-    errors = gloo.run(3, attempt, {1: change})
+def test_ranks_disagree(world: tuple[Ranks, int], change: dict[str, Any], name: str) -> None:
+    """In steady state as well, and with what all have asked for before: every rank learns it."""
+    ranks, size = world
+    for same in ({}, dict.fromkeys(range(size), change)):
+        assert ranks.run(size, attempt, same) == [""] * size
+    if size == 1:
+        return
+    errors = ranks.run(size, attempt, {1: change})
     assert len(set(errors)) == 1
     assert errors[0].startswith(f"ValueError: {name}: expected the same on every rank"), errors
-    assert gloo.run(3, attempt, {}) == [""] * 3
+    assert ranks.run(size, attempt, {}) == [""] * size
 
 
 @pytest.mark.parametrize(
@@ -272,9 +362,15 @@ def test_ranks_disagree(gloo: Ranks, change: dict[str, Any], name: str) -> None:
         ({"method": "guess"}, "ValueError: method: expected 'auto', 'gather' or 'threshold'"),
     ],
 )
-def test_one_rank_is_wrong(gloo: Ranks, change: dict[str, Any], message: str) -> None:
+@pytest.mark.parametrize("backend", ["gloo", pytest.param("nccl", marks=pytest.mark.gpu)], ids=str)
+def test_one_rank_is_wrong(
+    request: pytest.FixtureRequest, backend: str, change: dict[str, Any], message: str
+) -> None:
     """It says what is wrong, and the others that it was that one."""
-    errors = gloo.run(2, attempt, {1: change})
+    ranks: Ranks = request.getfixturevalue(backend)
+    if 2 not in ranks.sizes:
+        pytest.skip("needs 2 GPUs")
+    errors = ranks.run(2, attempt, {1: change})
     assert errors[1].startswith(message), errors
     assert errors[0].startswith("ValueError: rank 1 of the group refused its own arguments")
 
@@ -322,9 +418,10 @@ def test_the_readme_runs() -> None:
 
 
 def test_examples_in_docstrings() -> None:
-    result = doctest.testmod(tl_topk.distributed.api)
-    assert result.attempted > 0
-    assert result.failed == 0
+    for module in (tl_topk.distributed.api, tl_topk.distributed.plan):
+        result = doctest.testmod(module)
+        assert result.attempted > 0
+        assert result.failed == 0
 
 
 def attempt_from_outside(size: int) -> str:
@@ -380,7 +477,7 @@ def test_a_rank_dies(tmp_path: Path) -> None:
 # --- on GPUs -----------------------------------------------------------------------------------
 
 
-def replay(size: int, method: str) -> None:
+def replay(size: int, method: str, planned: bool) -> None:
     """On one rank: a captured call, replayed with other scores and lengths."""
     group = group_of(size)
     rank, where = dist.get_rank(group), target()
@@ -391,17 +488,14 @@ def replay(size: int, method: str) -> None:
     shards = [where.put(np.ascontiguousarray(whole[:, columns])) for whole in rows]
     scores, given = shards[0].clone(), where.put(lengths[0])
 
-    def call() -> tl_topk.distributed.LocalTopK:
-        return tl_topk.distributed.topk(
-            scores,
-            600,
-            group=group,
-            layout="interleaved",
-            block_size=64,
-            lengths=given,
-            return_local=True,
-            method=method,
-        )
+    options: dict[str, Any] = {"group": group, "layout": "interleaved", "block_size": 64}
+    options |= {"return_local": True, "method": method, "lengths": given}
+    plan = tl_topk.distributed.Plan(scores, 600, **options) if planned else None
+
+    def call() -> Any:
+        if plan is not None:
+            return plan.run(scores, given)
+        return tl_topk.distributed.topk(scores, 600, **options)
 
     with torch.cuda.stream(torch.cuda.Stream()):
         call()
@@ -423,26 +517,13 @@ def replay(size: int, method: str) -> None:
         check_local(where.get(result.local_indices), indices, columns)
 
 
-def compare_once(size: int) -> None:
-    """On one rank: the ranks compare their arguments at the first of many calls alone."""
-    scores, group = target().put(np.zeros((2, 77), np.float32)), group_of(size)
-    with pytest.MonkeyPatch.context() as patch:
-        exchanges = []
-        exchange = agreement._exchange
-        patch.setattr(
-            agreement, "_exchange", lambda *given: exchanges.append(given) or exchange(*given)
-        )
-        for _ in range(3):
-            tl_topk.distributed.topk(scores, 5, group=group)
-        assert len(exchanges) == 1
-
-
 def capture_something_new(size: int) -> None:
     scores, group = target().put(np.zeros((2, 78), np.float32)), group_of(size)
     graph = torch.cuda.CUDAGraph()
-    refused = pytest.raises(RuntimeError, match="make this very call once before the capture")
-    with refused, torch.cuda.graph(graph):
-        tl_topk.distributed.topk(scores, 5, group=group)
+    for call in (tl_topk.distributed.topk, tl_topk.distributed.Plan):
+        refused = pytest.raises(RuntimeError, match="make this very call once on every rank")
+        with refused, torch.cuda.graph(graph):
+            call(scores, 5, group=group)
 
 
 @pytest.mark.gpu
@@ -453,26 +534,12 @@ class TestGpu:
             pytest.skip(f"needs {request.param} GPUs")
         return nccl, request.param
 
+    @pytest.mark.parametrize("planned", [False, True])
     @pytest.mark.parametrize("method", METHODS)
-    def test_replay(self, on_gpus: tuple[Ranks, int], method: str) -> None:
+    def test_replay(self, on_gpus: tuple[Ranks, int], method: str, planned: bool) -> None:
         ranks, size = on_gpus
-        ranks.run(size, replay, method)
-
-    def test_steady_state(self, on_gpus: tuple[Ranks, int]) -> None:
-        ranks, size = on_gpus
-        ranks.run(size, compare_once)
+        ranks.run(size, replay, method, planned)
 
     def test_new_under_capture(self, on_gpus: tuple[Ranks, int]) -> None:
         ranks, size = on_gpus
         ranks.run(size, capture_something_new)
-
-    def test_ranks_disagree(self, on_gpus: tuple[Ranks, int]) -> None:
-        """At the first call with such arguments."""
-        ranks, size = on_gpus
-        changes = {0: {"k": 11}, 1: {"k": 12}}
-        errors = ranks.run(size, attempt, changes)
-        if size == 1:
-            assert errors == [""]
-        else:
-            assert len(set(errors)) == 1
-            assert errors[0].startswith("ValueError: k: expected the same on every rank")

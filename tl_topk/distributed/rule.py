@@ -19,6 +19,7 @@ __all__ = [
     "AUTO",
     "METHODS",
     "MOST_GATHERED",
+    "SAMPLE_BYTES",
     "WORTH_BYTES",
     "check_method",
     "choose_method",
@@ -42,7 +43,7 @@ MOST_GATHERED = 16_384
 WORTH_BYTES = 4 << 20
 
 _INDEX_BYTES = 4
-_SAMPLE_BYTES = 8
+SAMPLE_BYTES = 8
 _WORD_BYTES = 8
 _ALIGNMENT = 16
 _QUAD = 4
@@ -100,7 +101,7 @@ def received_bytes(method: str, ranks: int, rows: int, k: int, element_bytes: in
     others = ranks - 1
     if method == "gather":
         return others * part_bytes(rows, whole_quads(k), element_bytes)
-    samples = others * rows * (k // stride_of(k)) * _SAMPLE_BYTES
+    samples = others * rows * (k // stride_of(k)) * SAMPLE_BYTES
     words = rows * slots_of(ranks, k) * _WORD_BYTES
     return samples + 2 * others * words // ranks
 
