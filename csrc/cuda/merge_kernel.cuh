@@ -24,7 +24,7 @@ constexpr uint32_t kHeldQuads = 2;   // of a thread, in registers for good
 constexpr uint32_t kBatchQuads = 4;  // of a thread, at a time where there are more
 constexpr uint32_t kMostHeld = kHeldQuads * kQuad * kThreads;
 
-union MergeScratch {
+union alignas(16) MergeScratch {  // vectors follow
   CutScratch cut;
   OrderScratch order;
 };
