@@ -389,19 +389,33 @@ __global__ void __launch_bounds__(kThreads, 1)
         [&](uint32_t ordinal, auto&& candidate) { f(ordinal, [&] { return candidate().index; }); });
   });
 
-  // The undecided go to where they are compared, the others are counted.
+  // The undecided go to where they are compared, the others are counted. Ties by the hundred, in
+  // which a candidate's side takes its index too, have passes of their own: the usual ones are short.
+  uint32_t mine = 0;
+  bool some_undecided = false;
   const auto side_of = [&](uint32_t ordinal, auto&& candidate) {
     return cut.side(ordinal, [&] { return candidate().index; });
   };
-  uint32_t mine = 0;
-  candidates.for_each([&](uint32_t ordinal, auto&& candidate) {
-    const Side side = side_of(ordinal, candidate);
-    mine += side == Side::kAbove;
-    if (side != Side::kUndecided || cut.inside == 0) return;
-    const Candidate c = candidate();
-    scratch.cut.tied[atomicAdd(&scratch.cut.tied_count, 1u)] = {rank_of_ordinal(ordinal, c.index),
-                                                                c.bits};
-  });
+  if (!cut.tie) {
+    candidates.for_each([&](uint32_t ordinal, auto&&) {
+      mine += ordinal >= cut.high;
+      some_undecided |= ordinal >= cut.low && ordinal < cut.high;
+    });
+  } else {
+    candidates.for_each([&](uint32_t ordinal, auto&& candidate) {
+      const Side side = side_of(ordinal, candidate);
+      mine += side == Side::kAbove;
+      some_undecided |= side == Side::kUndecided;
+    });
+  }
+  if (some_undecided && cut.inside > 0) {
+    candidates.for_each([&](uint32_t ordinal, auto&& candidate) {
+      if (side_of(ordinal, candidate) != Side::kUndecided) return;
+      const Candidate c = candidate();
+      scratch.cut.tied[atomicAdd(&scratch.cut.tied_count, 1u)] = {rank_of_ordinal(ordinal, c.index),
+                                                                  c.bits};
+    });
+  }
   uint32_t count = 0;
   uint32_t slot = block_exclusive_sum(mine, scratch.cut.warp_sums, &count);
 
@@ -420,11 +434,20 @@ __global__ void __launch_bounds__(kThreads, 1)
       out.write(at, index_of_rank(rank), bits);
     }
   };
-  candidates.template for_each<true>([&](uint32_t ordinal, auto&& candidate) {
-    if (side_of(ordinal, candidate) != Side::kAbove) return;
-    const Candidate c = candidate();
-    put(slot++, rank_of_ordinal(ordinal, c.index), c.bits);
-  });
+  if (!cut.tie && !in_shared) {
+    candidates.template for_each<true>([&](uint32_t ordinal, auto&& candidate) {
+      if (ordinal < cut.high) return;
+      const Candidate c = candidate();
+      if (slot < k) out.write(slot, c.index, c.bits);
+      ++slot;
+    });
+  } else {
+    candidates.template for_each<true>([&](uint32_t ordinal, auto&& candidate) {
+      if (side_of(ordinal, candidate) != Side::kAbove) return;
+      const Candidate c = candidate();
+      put(slot++, rank_of_ordinal(ordinal, c.index), c.bits);
+    });
+  }
   for_each_wanted(cut, scratch.cut, [&](uint32_t place, const Tied& tied) {
     put(count + place, tied.rank, tied.payload);
   });
