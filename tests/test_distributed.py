@@ -314,7 +314,7 @@ def test_the_default_group(gloo: Ranks) -> None:
 
 def end_on_rank_1(size: int) -> str:
     group = group_of(size)
-    scores = torch.zeros(2, 50)
+    scores = torch.zeros(2, 50, device=device())
     tl_topk.distributed.topk(scores, 4, group=group)
     if dist.get_rank(group) == 1:
         os._exit(1)
@@ -325,14 +325,19 @@ def end_on_rank_1(size: int) -> str:
     return ""
 
 
-def test_a_rank_dies(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("backend", "size"), [("gloo", 3), pytest.param("nccl", 2, marks=pytest.mark.gpu)]
+)
+def test_a_rank_dies(tmp_path: Path, backend: str, size: int) -> None:
     """The others end with a message, within the group's timeout."""
-    ranks = Ranks((1, 3), "gloo", tmp_path / "store", timeout_s=10)
+    if backend == "nccl" and torch.cuda.device_count() < size:
+        pytest.skip(f"needs {size} GPUs")
+    ranks = Ranks((1, size), backend, tmp_path / "store", timeout_s=10)
     try:
-        ranks.start(3, end_on_rank_1)
-        first, dead, last = ranks.answers(3)
+        ranks.start(size, end_on_rank_1)
+        first, dead, *others = ranks.answers(size)
     finally:
         ranks.close()
     assert isinstance(dead, RankError)
-    for answer in (first, last):
+    for answer in (first, *others):
         assert answer.startswith("the exchange with the other ranks of the group failed")
