@@ -20,9 +20,12 @@ struct MergeParams {
   bool staged;  // ordinals of all candidates are kept in shared memory
 };
 
-constexpr uint32_t kHeldQuads = 2;   // of a thread, in registers for good
-constexpr uint32_t kBatchQuads = 4;  // of a thread, at a time where there are more
-constexpr uint32_t kMostHeld = kHeldQuads * kQuad * kThreads;
+// A thread's share of the candidates, if it stays in registers; 0: it does not, and is read in
+// batches of kBatchQuads.
+constexpr uint32_t kFewQuads = 2;
+constexpr uint32_t kManyQuads = 4;
+constexpr uint32_t kBatchQuads = 2;
+TL_TOPK_HD int64_t most_held(uint32_t quads) { return quads * kQuad * kThreads; }
 
 union alignas(16) MergeScratch {  // vectors follow
   CutScratch cut;
@@ -72,7 +75,8 @@ struct CandidateSource {
     Loaded loaded;
     if constexpr (kWords) {
       const auto* words = reinterpret_cast<const uint4*>(args.words);
-      const uint4* const from = words + (static_cast<int64_t>(row) * (args.slots / kQuad) + quad) * 2;
+      const uint4* const from =
+          words + (static_cast<int64_t>(row) * (args.slots / kQuad) + quad) * 2;
       loaded.first = from[0];
       loaded.second = from[1];
     } else {
@@ -135,10 +139,11 @@ struct CandidateSource {
   }
 };
 
-// The candidates of one row, dealt out to the threads by quads. Up to kMostHeld stay in registers
-// (kHeld); more are read again at every pass, their ordinals from shared memory if there is room.
-template <Dtype D, bool kWords, bool kHeld>
+// The candidates of one row, dealt out to the threads by quads. Those that do not stay in registers
+// are read again at every pass, their ordinals from shared memory if there is room.
+template <Dtype D, bool kWords, uint32_t kHeldQuads>
 struct RowCandidates {
+  static constexpr bool kHeld = kHeldQuads > 0;
   static constexpr uint32_t kQuads = kHeld ? kHeldQuads : kBatchQuads;
 
   CandidateSource<D, kWords> source;
@@ -190,7 +195,7 @@ struct RowCandidates {
       load(first);
 #pragma unroll
       for (uint32_t u = 0; u < kQuads; ++u) {
-        const uint32_t(&ordinal)[kQuad] = held[u].ordinal;
+        const uint32_t (&ordinal)[kQuad] = held[u].ordinal;
 #pragma unroll
         for (uint32_t j = 0; j < kQuad; ++j) seen.see(ordinal[j]);
         if (!kHeld && staged != nullptr && place(first, u) < quads) {
@@ -366,7 +371,20 @@ __device__ __forceinline__ void write_local(const int32_t* indices, uint32_t cou
   for (uint32_t slot = before + threadIdx.x; slot < k; slot += kThreads) local[slot] = -1;
 }
 
-template <Dtype D, bool kWords, bool kHeld>
+// The sum over the warps before this one of what each counted, x in all of its lanes; *total over
+// all. Called by the whole block; what was in shared memory before is seen by all threads after.
+__device__ __forceinline__ uint32_t sum_of_warps_before(uint32_t x, uint32_t* warp_sums,
+                                                        uint32_t* total) {
+  const uint32_t lane = threadIdx.x % kWarp;
+  const uint32_t warp = threadIdx.x / kWarp;
+  if (lane == 0) warp_sums[warp] = x;
+  __syncthreads();
+  const uint32_t sum = lane < kWarps ? warp_sums[lane] : 0;
+  *total = __reduce_add_sync(kAllLanes, sum);
+  return __reduce_add_sync(kAllLanes, lane < warp ? sum : 0);
+}
+
+template <Dtype D, bool kWords, uint32_t kHeldQuads>
 __global__ void __launch_bounds__(kThreads, 1)
     merge_kernel(const __grid_constant__ MergeParams params) {
   extern __shared__ __align__(16) unsigned char shared_memory[];
@@ -377,7 +395,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const auto k = static_cast<uint32_t>(args.k);
   unsigned char* memory = shared_memory + sizeof(MergeScratch);
   const uint32_t n = args.candidates(shards);
-  RowCandidates<D, kWords, kHeld> candidates{
+  RowCandidates<D, kWords, kHeldQuads> candidates{
       {args, shards, row}, params.staged ? reinterpret_cast<uint4*>(memory) : nullptr, n / kQuad};
   if (params.staged) memory += staged_bytes(n);
 
@@ -389,22 +407,23 @@ __global__ void __launch_bounds__(kThreads, 1)
         [&](uint32_t ordinal, auto&& candidate) { f(ordinal, [&] { return candidate().index; }); });
   });
 
-  // The undecided go to where they are compared, the others are counted. Ties by the hundred, in
-  // which a candidate's side takes its index too, have passes of their own: the usual ones are short.
-  uint32_t mine = 0;
+  // The undecided go to where they are compared, the others are counted: by votes, so that a warp's
+  // slots lie side by side. Ties by the hundred, in which a candidate's side takes its index too,
+  // have passes of their own: the usual ones are short.
+  uint32_t mine = 0;  // of this warp
   bool some_undecided = false;
   const auto side_of = [&](uint32_t ordinal, auto&& candidate) {
     return cut.side(ordinal, [&] { return candidate().index; });
   };
   if (!cut.tie) {
     candidates.for_each([&](uint32_t ordinal, auto&&) {
-      mine += ordinal >= cut.high;
+      mine += __popc(__ballot_sync(kAllLanes, ordinal >= cut.high));
       some_undecided |= ordinal >= cut.low && ordinal < cut.high;
     });
   } else {
     candidates.for_each([&](uint32_t ordinal, auto&& candidate) {
       const Side side = side_of(ordinal, candidate);
-      mine += side == Side::kAbove;
+      mine += __popc(__ballot_sync(kAllLanes, side == Side::kAbove));
       some_undecided |= side == Side::kUndecided;
     });
   }
@@ -417,7 +436,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     });
   }
   uint32_t count = 0;
-  uint32_t slot = block_exclusive_sum(mine, scratch.cut.warp_sums, &count);
+  uint32_t first = sum_of_warps_before(mine, scratch.cut.warp_sums, &count);
 
   const MergedRow<D> out{args.indices + row * args.k,
                          static_cast<typename RawOf<D>::Type*>(args.values) + row * args.k};
@@ -434,18 +453,28 @@ __global__ void __launch_bounds__(kThreads, 1)
       out.write(at, index_of_rank(rank), bits);
     }
   };
+  const uint32_t lanes_before = (1u << threadIdx.x % kWarp) - 1;
+  const auto slot_of = [&](bool above) {
+    const uint32_t votes = __ballot_sync(kAllLanes, above);
+    const uint32_t slot = first + __popc(votes & lanes_before);
+    first += __popc(votes);
+    return slot;
+  };
   if (!cut.tie && !in_shared) {
     candidates.template for_each<true>([&](uint32_t ordinal, auto&& candidate) {
-      if (ordinal < cut.high) return;
+      const bool above = ordinal >= cut.high;
+      const uint32_t slot = slot_of(above);
+      if (!above || slot >= k) return;
       const Candidate c = candidate();
-      if (slot < k) out.write(slot, c.index, c.bits);
-      ++slot;
+      out.write(slot, c.index, c.bits);
     });
   } else {
     candidates.template for_each<true>([&](uint32_t ordinal, auto&& candidate) {
-      if (side_of(ordinal, candidate) != Side::kAbove) return;
+      const bool above = side_of(ordinal, candidate) == Side::kAbove;
+      const uint32_t slot = slot_of(above);
+      if (!above) return;
       const Candidate c = candidate();
-      put(slot++, rank_of_ordinal(ordinal, c.index), c.bits);
+      put(slot, rank_of_ordinal(ordinal, c.index), c.bits);
     });
   }
   for_each_wanted(cut, scratch.cut, [&](uint32_t place, const Tied& tied) {
