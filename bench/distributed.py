@@ -1,6 +1,6 @@
 """Top-k of rows divided over GPUs: ``python -m bench.distributed``, one process a GPU, NCCL.
 
-Times plans of both methods, their stages, and calls without a plan, inside CUDA graphs, against
+Times plans of both methods, and their stages, inside CUDA graphs, against
 
 - ``all_gather`` of the whole rows, followed by one top-k of ours,
 - ``torch.topk`` of every shard, ``all_gather`` of values and indices, ``torch.topk`` again,
@@ -40,13 +40,11 @@ from tl_topk.distributed.agreement import Agreement, agreed, the_group
 from tl_topk.distributed.exchange import all_gather, all_reduce
 from tl_topk.distributed.methods import gathered_bytes, select_own
 from tl_topk.distributed.rule import slots_of, whole_quads
-from tl_topk.distributed.window import shared_memory
 
 __all__ = ["SUITE", "Shape", "main"]
 
 SUITE = "distributed"
 METHODS = ("gather", "threshold")
-UNPLANNED = f"{OURS} gather, without a plan"
 ONE_GPU = f"{OURS} on one GPU alone"
 
 _SCORES = 1 << 28  # per rank, from which the shards of all calls are cut: 1 GB
@@ -150,21 +148,20 @@ def planned(bench: Bench, shape: Shape, shards: list[Tensor], method: str) -> li
     return [partial(launch, shard) for shard in shards]
 
 
-def unplanned(bench: Bench, shape: Shape, shard: Tensor) -> Launch:
-    return lambda: tl_topk.distributed.topk(shard, shape.k, method="gather")
-
-
 def agreement_on(bench: Bench, shape: Shape, shard: Tensor, method: str) -> Agreement:
     options = ("contiguous", None, True, "any", False, method)
     return agreed(bench.group, shard, shape.k, None, options)[1]
 
 
+def memory_for(agreement: Agreement) -> Tensor:
+    """What the all-gather brings together."""
+    return torch.zeros(gathered_bytes(agreement), dtype=torch.uint8, device="cuda")
+
+
 def gather_stages(bench: Bench, shape: Shape, shards: list[Tensor]) -> dict[str, list[Launch]]:
     agreement = agreement_on(bench, shape, shards[0], "gather")
     rows, count = shape.rows, whole_quads(agreement.count)
-    size, device = gathered_bytes(agreement), shards[0].device
-    parts = shared_memory(bench.group, size, device).view(bench.ranks, -1)
-    plain = torch.empty_like(parts)
+    parts = memory_for(agreement).view(bench.ranks, -1)
     own = parts[bench.rank]
     pairs = rows * count
     own_indices = own[: 4 * pairs].view(torch.int32).view(rows, count)
@@ -183,8 +180,6 @@ def gather_stages(bench: Bench, shape: Shape, shards: list[Tensor]) -> dict[str,
     return {
         "select": [partial(select, shard) for shard in shards],
         "collective": [lambda: all_gather(parts, own, bench.group)] * len(shards),
-        "collective without a window": [lambda: all_gather(plain, plain[bench.rank], bench.group)]
-        * len(shards),
         "merge": [merge] * len(shards),
     }
 
@@ -192,11 +187,10 @@ def gather_stages(bench: Bench, shape: Shape, shards: list[Tensor]) -> dict[str,
 def threshold_stages(bench: Bench, shape: Shape, shards: list[Tensor]) -> dict[str, list[Launch]]:
     agreement = agreement_on(bench, shape, shards[0], "threshold")
     rows, count, stride = shape.rows, agreement.count, agreement.stride
-    steps, device = agreement.shards, shards[0].device
+    steps = agreement.shards
     own_values = torch.empty(rows, count, device="cuda")
     own_indices = torch.empty(rows, count, dtype=torch.int32, device="cuda")
-    gathered = shared_memory(bench.group, gathered_bytes(agreement), device)
-    samples = gathered.view(torch.int64).view(bench.ranks, -1)
+    samples = memory_for(agreement).view(torch.int64).view(bench.ranks, -1)
     own = samples[bench.rank]
     words = torch.zeros(rows, slots_of(bench.ranks, shape.k), dtype=torch.int64, device="cuda")
     values = torch.empty(rows, shape.k, device="cuda")
@@ -255,7 +249,6 @@ def measure(bench: Bench, shape: Shape) -> Iterable[dict[str, Any]]:
     """Every contender on one problem; the same results on every rank."""
     shards = bench.shards(shape)
     contenders = {f"{OURS} {method}": planned(bench, shape, shards, method) for method in METHODS}
-    contenders[UNPLANNED] = [unplanned(bench, shape, shard) for shard in shards]
     contenders["all_gather of the rows, then top-k"] = [
         gather_all_rows(bench, shape, shard) for shard in shards
     ]

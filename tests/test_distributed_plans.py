@@ -143,7 +143,7 @@ def replay(size: int, method: str, planned: bool) -> None:
 def capture_something_new(size: int) -> None:
     scores, group = target().put(np.zeros((2, 78), np.float32)), group_of(size)
     for call in (tl_topk.distributed.topk, tl_topk.distributed.Plan):
-        refused = pytest.raises(RuntimeError, match="make this very call once on every rank")
+        refused = pytest.raises(RuntimeError, match="this very call once on every rank")
         with refused, torch.cuda.graph(torch.cuda.CUDAGraph()):
             call(scores, 5, group=group)
 

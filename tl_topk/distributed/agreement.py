@@ -71,12 +71,7 @@ def the_group(group: Any) -> Any:
 
 
 def agreed(
-    group: Any,
-    local_scores: Any,
-    k: Any,
-    lengths: Any,
-    options: tuple[Any, ...],
-    captured: bool = True,
+    group: Any, local_scores: Any, k: Any, lengths: Any, options: tuple[Any, ...]
 ) -> tuple[Any, Agreement]:
     """The group, and what all its ranks have agreed to: a collective call of their hosts.
 
@@ -88,13 +83,12 @@ def agreed(
         k: of the call.
         lengths: of whole rows.
         options: layout, block_size, largest, order, return_local and method, as given.
-        captured: False where a CUDA graph cannot hold what follows, however often it was done.
 
     Raises:
         TypeError, ValueError: on every rank, where one refuses its own arguments or they do not ask
             for the same.
-        RuntimeError: on every rank, where one captures what a CUDA graph cannot hold or what was
-            not met before; or the exchange failed.
+        RuntimeError: on every rank, where one captures in a CUDA graph what was not met before; or
+            the exchange failed.
     """
     group = the_group(group)
     try:
@@ -104,15 +98,15 @@ def agreed(
         raise
     known = _AGREEMENTS.setdefault(group, ClockCache(_CAPACITY))
     found = known.find(request)
-    late = _is_capturing() and (found is None or not captured)
+    late = _is_capturing() and found is None
     signatures = between_hosts(group, request.signature(CAPTURED if late else ASKED))
     differing = difference(signatures)
     if differing:
         raise ValueError(differing)
     if any(signature[0] == CAPTURED for signature in signatures):
         raise RuntimeError(
-            "a CUDA graph cannot capture what the first call with such arguments, and a new plan,"
-            " prepare: make this very call once on every rank before the capture"
+            "a CUDA graph cannot capture what the first call with such arguments prepares: make"
+            " this very call once on every rank before the capture"
         )
     if found is None:
         return group, known.add(request, _agreement(group, request, signatures))

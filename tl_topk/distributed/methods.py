@@ -35,12 +35,10 @@ def run(
     scores: torch.Tensor,
     lengths: Maybe,
     results: Results,
-    gathered: Maybe = None,
 ) -> None:
     """Fills the results on the current stream; neither reads anything back nor waits.
 
-    ``scores`` are (rows, width), ``lengths`` those of whole rows; ``gathered`` is memory of
-    :func:`gathered_bytes` for the all-gather, None where it has yet to be allocated.
+    ``scores`` are (rows, width), ``lengths`` those of whole rows.
     """
     request = agreement.request
     if request.rows == 0 or request.k == 0:
@@ -49,9 +47,7 @@ def run(
         local = torch.empty(request.rows, dtype=torch.int32, device=scores.device)
         agreement.shards.local_lengths(lengths, local)
         lengths = local
-    if gathered is None:
-        size = gathered_bytes(agreement)
-        gathered = torch.empty(size, dtype=torch.uint8, device=scores.device)
+    gathered = torch.empty(gathered_bytes(agreement), dtype=torch.uint8, device=scores.device)
     method: Callable[..., None] = _METHODS[agreement.method]
     method(agreement, group, scores, lengths, results, gathered)
 

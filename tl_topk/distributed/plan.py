@@ -9,7 +9,6 @@ from tl_topk.distributed import methods
 from tl_topk.distributed.agreement import agreed
 from tl_topk.distributed.request import Request
 from tl_topk.distributed.results import LocalTopK, Results
-from tl_topk.distributed.window import shared_memory
 
 __all__ = ["Plan"]
 
@@ -17,13 +16,8 @@ __all__ = ["Plan"]
 class Plan:
     """:func:`tl_topk.distributed.topk` for many calls of one kind.
 
-    Making one is a collective call: the ranks compare their arguments, once and for good, and NCCL
-    registers the memory through which they exchange (:mod:`tl_topk.distributed.window`). What is
-    left for :meth:`run` asks nothing of the other hosts.
-
-    A plan has one piece of exchange memory (of at least 2 MB on GPUs; it is kept as long as the
-    group). So its runs, and replays of graphs that hold some, must follow one another: on one
-    stream, or on several that wait for each other. That holds for all collectives of a group.
+    Making one is a collective call: the ranks compare their arguments, once and for good. What is
+    left for :meth:`run` asks nothing of the other hosts. A plan holds no memory of a device.
 
     Args:
         local_scores: scores of the kind that will come: this rank's shape, dtype and device.
@@ -40,7 +34,8 @@ class Plan:
     Raises:
         TypeError, ValueError: on every rank, where an argument of one is not as described, or where
             they disagree.
-        RuntimeError: there is no group, the exchange failed, or a CUDA graph is captured.
+        RuntimeError: there is no group, the exchange failed, or a graph captures a plan that was
+            not made before.
 
     Example:
         >>> import torch, torch.distributed as dist
@@ -68,11 +63,7 @@ class Plan:
         method: str = "auto",
     ) -> None:
         self._options = (layout, block_size, largest, order, return_local, method)
-        self._group, self._agreement = agreed(
-            group, local_scores, k, lengths, self._options, captured=False
-        )
-        size = methods.gathered_bytes(self._agreement)
-        self._gathered = shared_memory(self._group, size, local_scores.device)
+        self._group, self._agreement = agreed(group, local_scores, k, lengths, self._options)
 
     @property
     def method(self) -> str:
@@ -102,7 +93,7 @@ class Plan:
             raise ValueError(_deviation(request, expected))
         results = Results.empty(request, local_scores)
         scores = local_scores.detach().resolve_neg().view(request.rows, request.width)
-        methods.run(self._agreement, self._group, scores, lengths, results, self._gathered)
+        methods.run(self._agreement, self._group, scores, lengths, results)
         return results.returned(request.dimensions)
 
 
