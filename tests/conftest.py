@@ -12,10 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from hypothesis import settings
 
 import tl_topk
 from harness import GPU, NUMPY_CPU, PIPELINED, TORCH_CPU, Target
+from ranks import Ranks
 
 MARKERS = (
     "gpu: needs a CUDA device and a library built with CUDA",
@@ -25,6 +27,7 @@ MARKERS = (
 )
 PATIENCE_S = 300
 GPU_TESTS = Path(__file__).parent / "gpu"
+GLOO_SIZES = (1, 2, 3, 8)
 REPORT_FD = pytest.StashKey[int]()
 
 
@@ -123,3 +126,44 @@ def skip_uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
             raise
 
     monkeypatch.setattr(tl_topk, "indexer_topk", indexer_topk)
+
+
+@pytest.fixture(scope="module")
+def gloo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
+    ranks = Ranks(GLOO_SIZES, "gloo", tmp_path_factory.mktemp("gloo") / "store")
+    yield ranks
+    ranks.close()
+
+
+@pytest.fixture(scope="module")
+def nccl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
+    sizes = (1, 2) if torch.cuda.device_count() > 1 else (1,)
+    ranks = Ranks(sizes, "nccl", tmp_path_factory.mktemp("nccl") / "store")
+    yield ranks
+    ranks.close()
+
+
+@pytest.fixture(
+    params=[
+        *(pytest.param(("gloo", size), id=f"gloo-{size}") for size in GLOO_SIZES),
+        *(
+            pytest.param(("nccl", size), id=f"nccl-{size}", marks=pytest.mark.gpu)
+            for size in (1, 2)
+        ),
+    ]
+)
+def world(request: pytest.FixtureRequest) -> tuple[Ranks, int]:
+    """Processes, and the size of one of their groups."""
+    backend, size = request.param
+    ranks: Ranks = request.getfixturevalue(backend)
+    if size not in ranks.sizes:
+        pytest.skip(f"needs {size} GPUs")
+    return ranks, size
+
+
+@pytest.fixture
+def alone() -> Iterator[None]:
+    """This process as the only rank of the default group."""
+    dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
+    yield
+    dist.destroy_process_group()
