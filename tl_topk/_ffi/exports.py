@@ -99,6 +99,7 @@ class LaunchConfig(Object):
     scope: str
     large_k: bool
     blocks_per_row: int
+    cluster_blocks: int
     threads: int
     vectors_per_thread: int
     grid_blocks: int
@@ -106,8 +107,8 @@ class LaunchConfig(Object):
     workspace_bytes: int
     reason: str
     if TYPE_CHECKING:
-        def __init__(self, scope: str, large_k: bool, blocks_per_row: int, threads: int, vectors_per_thread: int, grid_blocks: int, shared_bytes: int, workspace_bytes: int, reason: str) -> None: ...
-        def __ffi_init__(self, scope: str, large_k: bool, blocks_per_row: int, threads: int, vectors_per_thread: int, grid_blocks: int, shared_bytes: int, workspace_bytes: int, reason: str) -> None: ...  # ty: ignore[invalid-method-override]
+        def __init__(self, scope: str, large_k: bool, blocks_per_row: int, cluster_blocks: int, threads: int, vectors_per_thread: int, grid_blocks: int, shared_bytes: int, workspace_bytes: int, reason: str) -> None: ...
+        def __ffi_init__(self, scope: str, large_k: bool, blocks_per_row: int, cluster_blocks: int, threads: int, vectors_per_thread: int, grid_blocks: int, shared_bytes: int, workspace_bytes: int, reason: str) -> None: ...  # ty: ignore[invalid-method-override]
     # fmt: on
     # tvm-ffi-stubgen(end)
 
