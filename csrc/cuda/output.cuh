@@ -38,16 +38,16 @@ struct Output {
 
   __device__ __forceinline__ void write(uint32_t slot, uint32_t index) const {
     if constexpr (kMapped) {
-      write(slot, index, *mapping, mapping->page_of(index));
+      write(slot, index, *mapping, mapping->slot(index));
     } else {
       indices[slot] = static_cast<int32_t>(index);
       if (values != nullptr) values[slot] = row.first[index];
     }
   }
-  // The same once the page of the index is known.
+  // The same once the index's slot in the cache is known.
   __device__ __forceinline__ void write(uint32_t slot, uint32_t index, const RowMapping& map,
-                                        int32_t page) const {
-    if (map.slots != nullptr) map.slots[slot] = map.slot(page, index);
+                                        int32_t cache_slot) const {
+    if (map.slots != nullptr) map.slots[slot] = cache_slot;
     if (map.ragged != nullptr) map.ragged[slot] = map.place(index);
     if (indices != nullptr) indices[slot] = static_cast<int32_t>(index);
     if (values != nullptr) values[slot] = row.first[index];

@@ -10,48 +10,43 @@
 
 namespace tl_topk {
 
-// The cache's pages of a mapped launch's entries, in registers; nothing of another launch.
+// The cache slots of a mapped launch's entries, in registers; nothing of another launch.
 template <uint32_t kHeld, bool kMapped>
-struct HeldPages {
+struct HeldSlots {
   template <Dtype D>
-  __device__ __forceinline__ HeldPages(const HeldEntries<kHeld>&, const Output<D, false>&) {}
+  __device__ __forceinline__ HeldSlots(const HeldEntries<kHeld>&, const Output<D, false>&) {}
+  static constexpr bool wanted = false;
 };
 template <uint32_t kHeld>
-struct HeldPages<kHeld, true> {
-  RowMapping map;
-  int32_t page[kHeld];
+struct HeldSlots<kHeld, true> {
+  bool wanted;  // in another order than any they are found when the order is
+  int32_t slot[kHeld];
 
-  // Reads those of all survivors: while the block waits anyway, rather than those of the winners
-  // alone when it does not.
+  // Those of all survivors: while the block waits anyway, rather than those of the winners alone
+  // when it does not.
   template <Dtype D>
-  __device__ __forceinline__ HeldPages(const HeldEntries<kHeld>& held, const Output<D, true>& out)
-      : map(*out.mapping) {
-    held.for_each(
-        [&](uint32_t u) { page[u] = held.bin[u] >= 0 ? map.page_of(held.entry[u].index) : -1; });
-  }
-  template <Dtype D>
-  __device__ __forceinline__ void store_if(uint32_t u, uint32_t at, uint32_t index,
-                                           const Output<D, true>& out, bool enabled) const {
-    if (map.slots != nullptr) {
-      ptx::store_if(map.slots + at, static_cast<uint32_t>(map.slot(page[u], index)), enabled);
-    }
-    if (map.ragged != nullptr) {
-      ptx::store_if(map.ragged + at, static_cast<uint32_t>(map.place(index)), enabled);
-    }
-    if (out.indices != nullptr) ptx::store_if(out.indices + at, index, enabled);
+  __device__ __forceinline__ HeldSlots(const HeldEntries<kHeld>& held, const Output<D, true>& out)
+      : wanted(out.free_order() && out.mapping->slots != nullptr) {
+    if (!wanted) return;
+    const RowMapping map = *out.mapping;
+    held.for_each([&](uint32_t u) {  // all under way before the first is used
+      const uint32_t column = map.column(held.entry[u].index);
+      slot[u] = ptx::load_if(map.table + column, held.bin[u] >= 0 && column < map.pages, -1);
+    });
+    held.for_each([&](uint32_t u) { slot[u] = map.slot(slot[u], held.entry[u].index); });
   }
 };
 
 // The cut's bin goes to the leader, everything above it to its slot; then the leader ranks the at
 // most kMaxResidual elements of the bin, and the best of them win too.
-// `pages` are those of a mapped launch.
+// `slots` are those of a mapped launch.
 template <Dtype D, bool kMapped, Scope S, uint32_t kHeld>
 __device__ __forceinline__ void select_by_cut(const HeldEntries<kHeld>& held,
-                                              const HeldPages<kHeld, kMapped>& pages,
+                                              const HeldSlots<kHeld, kMapped>& slots,
                                               const Crossing& c, const Output<D, kMapped>& out,
                                               const Team<S>& team, SharedState& state) {
   const auto cut = static_cast<int32_t>(c.bin);
-  if (team.leads() && threadIdx.x == 0) team.expect_residual(c.inside);
+  if (team.leads() && threadIdx.x == 0) team.expect_residual(c.inside, slots.wanted);
   const Places before = find_places(state.tables, team.rank(), c.bin);
 
   uint32_t votes[kHeld];
@@ -64,27 +59,51 @@ __device__ __forceinline__ void select_by_cut(const HeldEntries<kHeld>& held,
   });
   for (; inside != 0; inside &= inside - 1) {  // seldom any: read again rather than unrolled
     const Entry& e = held.list[(__ffs(inside) - 1) * kThreads + threadIdx.x];
-    team.send_residual(before.inside + atomicAdd(&state.residual_count, 1), e.rank());
+    const uint32_t at = before.inside + atomicAdd(&state.residual_count, 1);
+    team.send_residual(at, e.rank());
+    if constexpr (kMapped) {
+      if (slots.wanted) team.send_residual_slot(at, out.mapping->slot(e.index));
+    }
   }
   __syncwarp();
-  uint32_t slot = take_places(
+  const uint32_t first = take_places(
       total, [&](uint32_t n) { return before.above + ptx::lane0_add(&state.winners, n); });
   const uint32_t below = voters_below();
-  const bool plain = out.plain();  // the common case
-  held.for_each([&](uint32_t u) {
-    const uint32_t at = slot + __popc(votes[u] & below);
-    bool stored = false;
-    if constexpr (kMapped) {
-      stored = out.free_order();
-      if (stored) pages.store_if(u, at, held.entry[u].index, out, held.bin[u] > cut);
+  const auto for_winners = [&](auto&& f) {  // f(u, place, whether this lane's entry u wins it)
+    uint32_t place = first;
+    held.for_each([&](uint32_t u) {
+      f(u, place + __popc(votes[u] & below), held.bin[u] > cut);
+      place += __popc(votes[u]);
+    });
+  };
+  const auto store_indices = [&] {
+    for_winners([&](uint32_t u, uint32_t at, bool wins) {
+      ptx::store_if(out.indices + at, held.entry[u].index, wins);
+    });
+  };
+  if (!kMapped && out.plain()) {  // the common case
+    store_indices();
+  } else if (!kMapped || !out.free_order()) {
+    for_winners([&](uint32_t u, uint32_t at, bool wins) {
+      if (wins) out.put(team, at, held.entry[u]);
+    });
+  }
+  if constexpr (kMapped) {  // one loop an output: most launches have one
+    if (slots.wanted) {
+      int32_t* const to = out.mapping->slots;
+      for_winners([&](uint32_t u, uint32_t at, bool wins) {
+        ptx::store_if(to + at, static_cast<uint32_t>(slots.slot[u]), wins);
+      });
     }
-    if (plain) {
-      ptx::store_if(out.indices + at, held.entry[u].index, held.bin[u] > cut);
-    } else if (!stored && held.bin[u] > cut) {
-      out.put(team, at, held.entry[u]);
+    if (out.free_order() && out.mapping->ragged != nullptr) {
+      int32_t* const to = out.mapping->ragged;
+      const uint32_t offset = out.mapping->offset;
+      for_winners([&](uint32_t u, uint32_t at, bool wins) {
+        ptx::store_if(to + at, held.entry[u].index + offset, wins);
+      });
     }
-    slot += __popc(votes[u]);
-  });
+    if (out.free_order() && out.indices != nullptr) store_indices();
+  }
   mark(kPhaseEmit);
   if (!team.leads()) return;
 
@@ -92,8 +111,6 @@ __device__ __forceinline__ void select_by_cut(const HeldEntries<kHeld>& held,
   // One comparison a pair: each thread ranks one of the residual against all.
   if (threadIdx.x < c.inside) {
     const uint64_t mine = state.residual[threadIdx.x];
-    int32_t page = -1;  // read while the ranks are compared
-    if constexpr (kMapped) page = out.mapping->page_of(index_of_rank(mine));
     uint32_t better = 0;
     for (uint32_t i = 0; i < c.inside; i += 4) {  // past the last: zeros, worse than any
       const auto* other = reinterpret_cast<const ulonglong2*>(&state.residual[i]);
@@ -102,11 +119,13 @@ __device__ __forceinline__ void select_by_cut(const HeldEntries<kHeld>& held,
       better += (a.x > mine) + (a.y > mine) + (b.x > mine) + (b.y > mine);
     }
     if (c.above + better >= out.k) return;
-    if (kMapped && out.free_order()) {
-      out.write(c.above + better, index_of_rank(mine), *out.mapping, page);
-    } else {
-      out.put_ranked(team, c.above + better, mine);
+    if constexpr (kMapped) {
+      if (out.free_order()) {
+        const int32_t slot = state.residual_slots[threadIdx.x];  // if wanted
+        return out.write(c.above + better, index_of_rank(mine), *out.mapping, slot);
+      }
     }
+    out.put_ranked(team, c.above + better, mine);
   }
 }
 

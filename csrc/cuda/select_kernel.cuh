@@ -47,7 +47,8 @@ __device__ __noinline__ void select_all(const Output<D, kMapped> out, const RowM
       for (uint32_t u = 0; u < kBatch; ++u) page[u] = map.page_of(min(i + u * step, n - 1));
 #pragma unroll
       for (uint32_t u = 0; u < kBatch; ++u) {
-        if (i + u * step < n) out.write(i + u * step, i + u * step, map, page[u]);
+        const uint32_t at = i + u * step;
+        if (at < n) out.write(at, at, map, map.slot(page[u], at));
       }
     }
     for (uint32_t i = n + first; i < out.k; i += step) out.pad(i, largest, map);
@@ -121,8 +122,7 @@ __device__ __forceinline__ void select_by_tables(const Held& held, const Listed&
                                                  const Output<D, kMapped>& out, const Team<S>& team,
                                                  SharedState& state) {
   using Entries = decltype(held());
-  if constexpr (kMapped) __syncthreads();  // the list is complete
-  const HeldPages<Entries::kHeld, kMapped> pages(held(), out);
+  const HeldSlots<Entries::kHeld, kMapped> slots(held(), out);
   team.await_tables();
   mark(kPhaseExchange);
   tally_tables(state.tables, team.size_log2(), out.k, state.tally);
@@ -140,7 +140,7 @@ __device__ __forceinline__ void select_by_tables(const Held& held, const Listed&
     constexpr uint32_t kUnknownCount = 0xffffffffu;  // more than any list holds
     select_by_radix(listed(), {0, 64, out.k, kUnknownCount}, out, team, state);
   } else {
-    select_by_cut(held(), pages, cut, out, team, state);
+    select_by_cut(held(), slots, cut, out, team, state);
   }
 }
 
@@ -221,9 +221,19 @@ __device__ __forceinline__ void select_row(const Params<kMapped>& params) {
     team.send_table();
     // Listed while the tables are under way.
     list_step<D>(x, row, deal, 0, anchors.floor, list, kRoom, &state.survivors);
-    select_by_tables([&] { return HeldEntries<kElements>(list, state.survivors, map); },
-                     [&] { return ListRanks{list, state.survivors}; },
-                     [&] { return ResidentRanks<D, kLoads>(x, row, deal); }, map, out, team, state);
+    const auto held = [&] { return HeldEntries<kElements>(list, state.survivors, map); };
+    const auto select = [&](const auto& entries) {
+      select_by_tables(
+          entries, [&] { return ListRanks{list, state.survivors}; },
+          [&] { return ResidentRanks<D, kLoads>(x, row, deal); }, map, out, team, state);
+    };
+    if constexpr (kMapped) {  // their pages are read while the tables are under way
+      __syncthreads();
+      const HeldEntries<kElements> now = held();
+      select([&] { return now; });
+    } else {
+      select(held);
+    }
   } else {
     for (uint32_t step = deal.first_step();;) {
       const uint32_t next = deal.next_step(step);
