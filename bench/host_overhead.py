@@ -176,6 +176,7 @@ def python_ways(native: Any, problem: Problem) -> dict[str, Callable[[], object]
     tl_topk.topk_indices(scores, k)  # registers nothing, but imports what the operator needs
     from tl_topk import torch_op  # noqa: F401 - registers torch.ops.tl_topk
 
+    pages = torch.zeros(1, 1, dtype=torch.int32, device=scores.device)
     indices64 = torch.empty_like(indices, dtype=torch.int64)
     return launches_behind_ffi(native, problem) | {
         NOOP_2: lambda: noop(scores, indices, None, None),
@@ -188,6 +189,10 @@ def python_ways(native: Any, problem: Problem) -> dict[str, Callable[[], object]
         OUT: lambda: tl_topk.topk_indices(scores, k, out=indices),
         OUT_VALUES: lambda: tl_topk.topk(scores, k, out=out),
         OUT_LENGTHS: lambda: tl_topk.topk(scores, k, lengths=lengths, out=out),
+        "topk_indices(hint=, out=)": lambda: tl_topk.topk_indices(
+            scores, k, hint=indices, out=indices
+        ),
+        "topk_paged(out=)": lambda: tl_topk.topk_paged(scores, k, pages, out=indices),
         "topk_indices(), allocating": lambda: tl_topk.topk_indices(scores, k),
         "topk(), allocating": lambda: tl_topk.topk(scores, k),
         ADD: lambda: values.add_(1),

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from tl_topk import arrays
 from tl_topk._ffi.plan_set import run_set
 from tl_topk.arrays import Array
-from tl_topk.hint import check_hint
+from tl_topk.hint import check_hint, fits
 from tl_topk.plans import PLANS, SETS
 from tl_topk.problem import checked_k
 from tl_topk.select import NOT_PASSED, Options, select
@@ -98,9 +98,9 @@ def topk(
     if (
         scores.__class__ is kind
         and k.__class__ is int
-        and hint is None
         and not arrays.is_tracing()
         and not arrays.dispatch_modes()
+        and (hint is None or fits(hint, scores))
     ):
         try:
             if out.__class__ is TopK:
@@ -191,9 +191,9 @@ def topk_indices(
     if (
         scores.__class__ is kind
         and k.__class__ is int
-        and hint is None
         and not arrays.is_tracing()
         and not arrays.dispatch_modes()
+        and (hint is None or fits(hint, scores))
     ):
         try:
             if out.__class__ is kind:

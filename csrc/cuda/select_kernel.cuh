@@ -40,17 +40,7 @@ __device__ __noinline__ void select_all(const Output<D, kMapped> out, const RowM
   const uint32_t step = kThreads << team.size_log2();
   const uint32_t first = team.rank() * kThreads + threadIdx.x;
   if constexpr (kMapped) {
-    constexpr uint32_t kBatch = 4;  // read together
-    for (uint32_t i = first; i < n; i += kBatch * step) {
-      int32_t page[kBatch];
-#pragma unroll
-      for (uint32_t u = 0; u < kBatch; ++u) page[u] = map.page_of(min(i + u * step, n - 1));
-#pragma unroll
-      for (uint32_t u = 0; u < kBatch; ++u) {
-        const uint32_t at = i + u * step;
-        if (at < n) out.write(at, at, map, map.slot(page[u], at));
-      }
-    }
+    out.write_mapped(first, step, n, map, [](uint32_t slot) { return slot; });
     for (uint32_t i = n + first; i < out.k; i += step) out.pad(i, largest, map);
   } else {
     for (uint32_t i = first; i < out.k; i += step) {
