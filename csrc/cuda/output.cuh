@@ -53,8 +53,8 @@ struct Output {
     if (indices != nullptr) indices[slot] = static_cast<int32_t>(index);
     if (values != nullptr) values[slot] = row.first[index];
   }
-  // The same for slots first, first + step, ... below n, of which slot i gets index(i): the pages of
-  // several are read together.
+  // The same for slots first, first + step, ... below n, of which slot i gets index(i): the pages
+  // of several are read together.
   template <typename Index>
   __device__ __forceinline__ void write_mapped(uint32_t first, uint32_t step, uint32_t n,
                                                const RowMapping& map, Index&& index) const {

@@ -10,43 +10,65 @@
 
 namespace tl_topk {
 
-// The cache slots of a mapped launch's entries, in registers; nothing of another launch.
+// What a mapped launch of free order writes instead of indices, and the pages that it needs for the
+// entries at hand, in registers; nothing of another launch.
 template <uint32_t kHeld, bool kMapped>
-struct HeldSlots {
+struct HeldPages {
   template <Dtype D>
-  __device__ __forceinline__ HeldSlots(const HeldEntries<kHeld>&, const Output<D, false>&) {}
-  static constexpr bool wanted = false;
+  __device__ __forceinline__ HeldPages(const HeldEntries<kHeld>&, const Output<D, false>&) {}
 };
 template <uint32_t kHeld>
-struct HeldSlots<kHeld, true> {
-  bool wanted;  // in another order than any they are found when the order is
-  int32_t slot[kHeld];
+struct HeldPages<kHeld, true> {
+  // Slots if there are any, else ragged indices, else indices: one loop writes whichever it is.
+  int32_t* to;
+  uint32_t within;  // the bits of an index that count inside its page
+  uint32_t offset;
+  int32_t page_log2;
+  bool paged;
+  bool more;  // outputs than this one
+  int32_t page[kHeld];
 
-  // Those of all survivors: while the block waits anyway, rather than those of the winners alone
-  // when it does not.
+  // Reads those of all survivors while the block waits anyway, rather than those of the winners
+  // alone when it does not. Nothing here looks at what was read: it arrives in the meantime.
   template <Dtype D>
-  __device__ __forceinline__ HeldSlots(const HeldEntries<kHeld>& held, const Output<D, true>& out)
-      : wanted(out.free_order() && out.mapping->slots != nullptr) {
-    if (!wanted) return;
+  __device__ __forceinline__ HeldPages(const HeldEntries<kHeld>& held, const Output<D, true>& out) {
     const RowMapping map = *out.mapping;
-    held.for_each([&](uint32_t u) {  // all under way before the first is used
-      const uint32_t column = map.column(held.entry[u].index);
-      slot[u] = ptx::load_if(map.table + column, held.bin[u] >= 0 && column < map.pages, -1);
-    });
-    held.for_each([&](uint32_t u) { slot[u] = map.slot(slot[u], held.entry[u].index); });
+    paged = map.slots != nullptr;
+    const bool ragged = map.ragged != nullptr;
+    const bool indices = out.indices != nullptr;
+    to = paged ? map.slots : ragged ? map.ragged : out.indices;
+    within = paged ? (1u << map.page_log2) - 1 : ~0u;
+    offset = paged || !ragged ? 0 : map.offset;
+    page_log2 = map.page_log2;
+    more = static_cast<int>(paged) + ragged + indices > 1;
+    held.for_each([&](uint32_t u) { page[u] = 0; });
+    if (!paged || !out.free_order()) return;
+    held.for_each(
+        [&](uint32_t u) { page[u] = load_page(map, held.entry[u].index, held.bin[u] >= 0); });
+  }
+
+  static __device__ __forceinline__ int32_t load_page(const RowMapping& map, uint32_t index,
+                                                      bool enabled) {
+    const uint32_t column = map.column(index);
+    return ptx::load_if(map.table + column, enabled && column < map.pages, -1);
+  }
+  // What is written of an index with its page: 0 where no page was asked for.
+  __device__ __forceinline__ uint32_t word(int32_t page_, uint32_t index) const {
+    const uint32_t sum = (static_cast<uint32_t>(page_) << page_log2) + (index & within) + offset;
+    return page_ < 0 ? ~0u : sum;
   }
 };
 
 // The cut's bin goes to the leader, everything above it to its slot; then the leader ranks the at
 // most kMaxResidual elements of the bin, and the best of them win too.
-// `slots` are those of a mapped launch.
+// `pages` are those of a mapped launch.
 template <Dtype D, bool kMapped, Scope S, uint32_t kHeld>
 __device__ __forceinline__ void select_by_cut(const HeldEntries<kHeld>& held,
-                                              const HeldSlots<kHeld, kMapped>& slots,
+                                              const HeldPages<kHeld, kMapped>& pages,
                                               const Crossing& c, const Output<D, kMapped>& out,
                                               const Team<S>& team, SharedState& state) {
   const auto cut = static_cast<int32_t>(c.bin);
-  if (team.leads() && threadIdx.x == 0) team.expect_residual(c.inside, slots.wanted);
+  if (team.leads() && threadIdx.x == 0) team.expect_residual(c.inside);
   const Places before = find_places(state.tables, team.rank(), c.bin);
 
   uint32_t votes[kHeld];
@@ -59,50 +81,46 @@ __device__ __forceinline__ void select_by_cut(const HeldEntries<kHeld>& held,
   });
   for (; inside != 0; inside &= inside - 1) {  // seldom any: read again rather than unrolled
     const Entry& e = held.list[(__ffs(inside) - 1) * kThreads + threadIdx.x];
-    const uint32_t at = before.inside + atomicAdd(&state.residual_count, 1);
-    team.send_residual(at, e.rank());
-    if constexpr (kMapped) {
-      if (slots.wanted) team.send_residual_slot(at, out.mapping->slot(e.index));
-    }
+    team.send_residual(before.inside + atomicAdd(&state.residual_count, 1), e.rank());
   }
   __syncwarp();
   const uint32_t first = take_places(
       total, [&](uint32_t n) { return before.above + ptx::lane0_add(&state.winners, n); });
   const uint32_t below = voters_below();
-  const auto for_winners = [&](auto&& f) {  // f(u, place, whether this lane's entry u wins it)
+  const auto for_winners = [&](auto&& f) {  // f(u, place, does this lane's entry u win it?)
     uint32_t place = first;
     held.for_each([&](uint32_t u) {
       f(u, place + __popc(votes[u] & below), held.bin[u] > cut);
       place += __popc(votes[u]);
     });
   };
-  const auto store_indices = [&] {
-    for_winners([&](uint32_t u, uint32_t at, bool wins) {
-      ptx::store_if(out.indices + at, held.entry[u].index, wins);
-    });
+  const auto store = [&](int32_t* to, auto&& word) {
+    for_winners([&](uint32_t u, uint32_t at, bool wins) { ptx::store_if(to + at, word(u), wins); });
   };
-  if (!kMapped && out.plain()) {  // the common case
-    store_indices();
-  } else if (!kMapped || !out.free_order()) {
+  const auto index = [&](uint32_t u) { return held.entry[u].index; };
+  const auto put = [&] {
     for_winners([&](uint32_t u, uint32_t at, bool wins) {
       if (wins) out.put(team, at, held.entry[u]);
     });
-  }
-  if constexpr (kMapped) {  // one loop an output: most launches have one
-    if (slots.wanted) {
-      int32_t* const to = out.mapping->slots;
-      for_winners([&](uint32_t u, uint32_t at, bool wins) {
-        ptx::store_if(to + at, static_cast<uint32_t>(slots.slot[u]), wins);
-      });
+  };
+  if constexpr (kMapped) {
+    if (out.free_order()) {
+      store(pages.to, [&](uint32_t u) { return pages.word(pages.page[u], held.entry[u].index); });
+      if (pages.more) {
+        const RowMapping& map = *out.mapping;
+        if (pages.paged && map.ragged != nullptr) {
+          store(map.ragged,
+                [&](uint32_t u) { return static_cast<uint32_t>(map.place(held.entry[u].index)); });
+        }
+        if (out.indices != nullptr) store(out.indices, index);
+      }
+    } else {
+      put();
     }
-    if (out.free_order() && out.mapping->ragged != nullptr) {
-      int32_t* const to = out.mapping->ragged;
-      const uint32_t offset = out.mapping->offset;
-      for_winners([&](uint32_t u, uint32_t at, bool wins) {
-        ptx::store_if(to + at, held.entry[u].index + offset, wins);
-      });
-    }
-    if (out.free_order() && out.indices != nullptr) store_indices();
+  } else if (out.plain()) {  // the common case
+    store(out.indices, index);
+  } else {
+    put();
   }
   mark(kPhaseEmit);
   if (!team.leads()) return;
@@ -111,6 +129,10 @@ __device__ __forceinline__ void select_by_cut(const HeldEntries<kHeld>& held,
   // One comparison a pair: each thread ranks one of the residual against all.
   if (threadIdx.x < c.inside) {
     const uint64_t mine = state.residual[threadIdx.x];
+    int32_t page = 0;  // read while the ranks are compared
+    if constexpr (kMapped) {
+      if (pages.paged) page = pages.load_page(*out.mapping, index_of_rank(mine), true);
+    }
     uint32_t better = 0;
     for (uint32_t i = 0; i < c.inside; i += 4) {  // past the last: zeros, worse than any
       const auto* other = reinterpret_cast<const ulonglong2*>(&state.residual[i]);
@@ -118,14 +140,20 @@ __device__ __forceinline__ void select_by_cut(const HeldEntries<kHeld>& held,
       const ulonglong2 b = other[1];
       better += (a.x > mine) + (a.y > mine) + (b.x > mine) + (b.y > mine);
     }
-    if (c.above + better >= out.k) return;
+    const uint32_t at = c.above + better;
+    if (at >= out.k) return;
     if constexpr (kMapped) {
       if (out.free_order()) {
-        const int32_t slot = state.residual_slots[threadIdx.x];  // if wanted
-        return out.write(c.above + better, index_of_rank(mine), *out.mapping, slot);
+        const uint32_t word = pages.word(page, index_of_rank(mine));
+        if (!pages.more) {
+          pages.to[at] = static_cast<int32_t>(word);
+        } else {
+          out.write(at, index_of_rank(mine), *out.mapping, static_cast<int32_t>(word));
+        }
+        return;
       }
     }
-    out.put_ranked(team, c.above + better, mine);
+    out.put_ranked(team, at, mine);
   }
 }
 

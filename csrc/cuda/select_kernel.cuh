@@ -112,7 +112,7 @@ __device__ __forceinline__ void select_by_tables(const Held& held, const Listed&
                                                  const Output<D, kMapped>& out, const Team<S>& team,
                                                  SharedState& state) {
   using Entries = decltype(held());
-  const HeldSlots<Entries::kHeld, kMapped> slots(held(), out);
+  const HeldPages<Entries::kHeld, kMapped> pages(held(), out);
   team.await_tables();
   mark(kPhaseExchange);
   tally_tables(state.tables, team.size_log2(), out.k, state.tally);
@@ -130,7 +130,7 @@ __device__ __forceinline__ void select_by_tables(const Held& held, const Listed&
     constexpr uint32_t kUnknownCount = 0xffffffffu;  // more than any list holds
     select_by_radix(listed(), {0, 64, out.k, kUnknownCount}, out, team, state);
   } else {
-    select_by_cut(held(), slots, cut, out, team, state);
+    select_by_cut(held(), pages, cut, out, team, state);
   }
 }
 
@@ -181,8 +181,11 @@ __device__ __forceinline__ void select_row(const Params<kMapped>& params) {
         plan_sample(row.length, out.k, kPerVector, kLoads, kThreads, 1u << team.size_log2());
   }
   team.open(out.sorted_bytes());
-  // Found while the scores are on their way; barriers follow.
-  if (kMapped && threadIdx.x == kWarp) state.mapping = mapping_of(params, team.row());
+  // By one thread for all, once there is time: a barrier follows.
+  const auto find_mapping = [&] {
+    if (kMapped && threadIdx.x == kThreads - kWarp) state.mapping = mapping_of(params, team.row());
+  };
+  if constexpr (!kOneStep) find_mapping();
 
   float x[kElements];
   widen_step<D, kLoads>(loaded, row.flip, x);
@@ -210,6 +213,7 @@ __device__ __forceinline__ void select_row(const Params<kMapped>& params) {
     mark(kPhaseCount);
     team.send_table();
     // Listed while the tables are under way.
+    find_mapping();
     list_step<D>(x, row, deal, 0, anchors.floor, list, kRoom, &state.survivors);
     const auto held = [&] { return HeldEntries<kElements>(list, state.survivors, map); };
     const auto select = [&](const auto& entries) {

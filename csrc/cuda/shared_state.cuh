@@ -30,7 +30,6 @@ struct SharedState {
   BinCounts own;
   Tally tally;
   __align__(16) uint64_t residual[kMaxResidual];  // ranks, read two at a time (leader)
-  int32_t residual_slots[kMaxResidual];           // theirs in the cache, in a mapped launch
   uint64_t mapped;                                // barrier: the leader's map is here
   uint64_t tallied;                               // barrier: all tables are here
   uint64_t settled;                               // barrier: the residual is here (leader)

@@ -42,11 +42,8 @@ class Team<Scope::kBlock> {
     }
   }
   __device__ void await_tables() const { __syncthreads(); }
-  __device__ void expect_residual(uint32_t, bool) const {}
+  __device__ void expect_residual(uint32_t) const {}
   __device__ void send_residual(uint32_t at, uint64_t rank) const { state_.residual[at] = rank; }
-  __device__ void send_residual_slot(uint32_t at, int32_t slot) const {
-    state_.residual_slots[at] = slot;
-  }
   __device__ void await_residual() const { __syncthreads(); }
   __device__ void send_key(uint32_t at, uint32_t key) const {
     static_cast<uint32_t*>(sort_buffer_)[at] = key;
@@ -130,17 +127,12 @@ class Team<Scope::kCluster> {
   }
 
   // At the leader, by one thread.
-  __device__ void expect_residual(uint32_t count, bool with_slots) const {
-    const size_t each = sizeof(uint64_t) + (with_slots ? sizeof(int32_t) : 0);
-    ptx::arrive_and_expect(&state_.settled, count * static_cast<uint32_t>(each));
+  __device__ void expect_residual(uint32_t count) const {
+    ptx::arrive_and_expect(&state_.settled, count * static_cast<uint32_t>(sizeof(uint64_t)));
   }
   __device__ void send_residual(uint32_t at, uint64_t rank) const {
     ptx::store_async(ptx::cluster_address(&state_.residual[at], 0), rank,
                      ptx::cluster_address(&state_.settled, 0));
-  }
-  __device__ void send_residual_slot(uint32_t at, int32_t slot) const {
-    ptx::store_async(ptx::cluster_address(&state_.residual_slots[at], 0),
-                     static_cast<uint32_t>(slot), ptx::cluster_address(&state_.settled, 0));
   }
   __device__ void await_residual() const { ptx::await_barrier(&state_.settled); }
 
