@@ -5,12 +5,13 @@ One native launch selects and maps. The plan is that of :func:`tl_topk.topk_indi
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from tl_topk import arrays
 from tl_topk._ffi.plan import run_mapped
 from tl_topk.arrays import LIBRARIES, Array, ArrayLibrary, find_library
 from tl_topk.hint import check_hint, fits
+from tl_topk.keywords import GUARD, keyword_options, refuse_positional
 from tl_topk.plans import PLANS, CachedPlan
 from tl_topk.problem import checked_k
 from tl_topk.scalars import checked_integer
@@ -59,11 +60,12 @@ class Mapping(NamedTuple):
 _ARRAYS = Mapping._fields[:8]
 
 
+@keyword_options
 def topk_paged(
     scores: Array,
     k: int,
     page_table: Array,
-    *,
+    _: NoReturn = GUARD,
     page_size: int = 1,
     lengths: Array | None = None,
     row_starts: Array | None = None,
@@ -132,6 +134,8 @@ def topk_paged(
         >>> tl_topk.topk_paged(scores, 3, pages, page_size=2, order="index").tolist()
         [[15, 8, 9]]
     """
+    if _ is not GUARD:
+        refuse_positional("topk_paged", "scores, k and page_table")
     plan = _ready_plan(scores, k, largest, order, backend, hint, out, out_indices, out_ragged)
     if (
         plan is not None
@@ -180,11 +184,12 @@ def topk_paged(
     return select_mapped(options, scores, mapping, outputs, "slots", hint).slots
 
 
+@keyword_options
 def topk_ragged(
     scores: Array,
     k: int,
     offsets: Array,
-    *,
+    _: NoReturn = GUARD,
     lengths: Array | None = None,
     row_starts: Array | None = None,
     next_n: int = 1,
@@ -221,6 +226,8 @@ def topk_ragged(
         >>> tl_topk.topk_ragged(scores, 1, np.array([0, 100])).tolist()
         [[1], [100]]
     """
+    if _ is not GUARD:
+        refuse_positional("topk_ragged", "scores, k and offsets")
     plan = _ready_plan(scores, k, largest, order, backend, hint, out, out_indices)
     if plan is not None and next_n.__class__ is compress_ratio.__class__ is int:
         try:
