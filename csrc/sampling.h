@@ -116,7 +116,7 @@ TL_TOPK_HD SamplePlan plan_sample(uint32_t length, uint32_t k, uint32_t per_vect
   constexpr uint32_t kMostReach = 16;
   constexpr uint32_t kReachTimesK = 4096;
   if (plan.has_floor && expected < kSurelySome) {
-    const uint32_t reach = kReachTimesK / k;
+    const uint32_t reach = k > 0 ? kReachTimesK / k : kMostReach;
     plan.reach = static_cast<uint8_t>(reach < kMostReach ? reach : kMostReach);
   }
   return plan;

@@ -66,16 +66,7 @@ __device__ __noinline__ void select_all(const Output<D, kMapped> out, const RowM
   const uint32_t step = kThreads << team.size_log2();
   const uint32_t first = team.rank() * kThreads + threadIdx.x;
   if constexpr (kMapped) {
-    constexpr uint32_t kBatch = 4;  // read together
-    for (uint32_t i = first; i < n; i += kBatch * step) {
-      int32_t page[kBatch];
-#pragma unroll
-      for (uint32_t u = 0; u < kBatch; ++u) page[u] = map.page_of(min(i + u * step, n - 1));
-#pragma unroll
-      for (uint32_t u = 0; u < kBatch; ++u) {
-        if (i + u * step < n) out.write(i + u * step, i + u * step, map, page[u]);
-      }
-    }
+    out.write_mapped(first, step, n, map, [](uint32_t slot) { return slot; });
     for (uint32_t i = n + first; i < out.k; i += step) out.pad(i, largest, map);
   } else {
     for (uint32_t i = first; i < out.k; i += step) {
@@ -102,14 +93,21 @@ __device__ __forceinline__ void list_share(float (&x)[kElements], Queue& queue, 
 }
 
 // From all blocks' tables to the winners; false, and nothing done, where the sample misled. `held`
-// gives this block's survivors and `listed` their ranks.
-template <Dtype D, bool kMapped, Scope S, typename Held, typename Listed>
+// gives this block's survivors and `listed` their ranks. kAtHand: it costs nothing to ask for them
+// before the tables are here, so a mapped launch reads their pages while it waits.
+template <bool kAtHand, Dtype D, bool kMapped, Scope S, typename Held, typename Listed>
 __device__ __forceinline__ bool select_by_tables(const Held& held, const Listed& listed,
                                                  const BinMap& map, const Output<D, kMapped>& out,
                                                  const Team<S>& team, SharedState& state) {
   using Entries = decltype(held());
-  if constexpr (kMapped) __syncthreads();  // the list is complete
-  const HeldPages<Entries::kHeld, kMapped> pages(held(), out);
+  using Pages = HeldPages<Entries::kHeld, kMapped>;
+  [[maybe_unused]] const auto early = [&] {
+    if constexpr (kAtHand) {
+      return Pages(held(), out);
+    } else {
+      return nullptr;
+    }
+  }();
   team.await_tables();
   mark(kPhaseExchange);
   tally_tables(state.tables, team.size_log2(), out.k, state.tally);
@@ -125,7 +123,12 @@ __device__ __forceinline__ bool select_by_tables(const Held& held, const Listed&
     constexpr uint32_t kUnknownCount = 0xffffffffu;  // more than any list holds
     select_by_radix(listed(), {0, 64, out.k, kUnknownCount}, out, team, state);
   } else {
-    select_by_cut(held(), pages, cut, out, team, state);
+    const Entries entries = held();
+    if constexpr (kAtHand) {
+      select_by_cut(entries, early, cut, out, team, state);
+    } else {
+      select_by_cut(entries, Pages(entries, out), cut, out, team, state);
+    }
   }
   return true;
 }
@@ -185,9 +188,9 @@ __device__ __forceinline__ void select_row(const Params<kMapped>& params, uint32
     state.plan =
         plan_sample(row.length, out.k, kPerVector, kLoads, kThreads, 1u << team.size_log2());
   }
-  team.open(out.sorted_bytes());
   // Found while the scores are on their way; barriers follow.
   if (kMapped && threadIdx.x == kWarp) state.mapping = mapping_of(params, row_number);
+  team.open(out.sorted_bytes());
 
   float x[kElements];
   if constexpr (kOneStep) {
@@ -220,9 +223,9 @@ __device__ __forceinline__ void select_row(const Params<kMapped>& params, uint32
     team.send_table();
     // Listed while the tables are under way.
     list_step<D>(x, row, deal, 0, anchors.floor, SharedList{list, kRoom}, &state.survivors);
-    const bool done =
-        select_by_tables([&] { return HeldEntries<kElements>(list, state.survivors, map); },
-                         [&] { return ListRanks{list, state.survivors}; }, map, out, team, state);
+    const bool done = select_by_tables<false>(
+        [&] { return HeldEntries<kElements>(list, state.survivors, map); },
+        [&] { return ListRanks{list, state.survivors}; }, map, out, team, state);
     if (!done) {
       const ResidentRanks<D, kLoads> ranks(x, row, deal);
       select_slowly(ranks, state.tally.highest_floor, out, team, state);
@@ -241,7 +244,7 @@ __device__ __forceinline__ void select_row(const Params<kMapped>& params, uint32
     __syncthreads();
     mark(kPhaseCount);
     team.send_table();
-    const bool done = select_by_tables(
+    const bool done = select_by_tables<true>(
         [&] { return held; }, [&] { return ListRanks{list, listed}; }, map, out, team, state);
     if (!done) {
       const RowRanks<D> ranks(row, team.rank(), team.size_log2());
