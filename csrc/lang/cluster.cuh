@@ -17,6 +17,16 @@ __device__ __forceinline__ uint32_t address_in_block(const void* shared, uint32_
   return address;
 }
 
+// To be followed by one cluster_wait() in every block: all of them have begun, and what the first
+// thread of each has written is seen. Only its warp pays for that.
+__device__ __forceinline__ void cluster_begun() {
+  __syncwarp();  // the barrier takes whole warps
+  if (threadIdx.x < 32) {
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+  } else {
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+  }
+}
 // Every thread of every block: what was written before is seen after the wait.
 __device__ __forceinline__ void cluster_arrive() {
   __syncwarp();  // the barrier takes whole warps
@@ -29,7 +39,7 @@ __device__ __forceinline__ void cluster_wait() {
 // This block's list to the list of the cluster's first block, which may still be growing: both
 // reserve places with atomics on the one counter. 1 in the first block, which then has all entries,
 // after every block has delivered; 0 in the others. Every block calls it, once, after
-// cluster_arrive() by all its threads, when its counter was 0.
+// cluster_begun() by all its threads, when its counter was 0.
 template <int kThreads>
 __device__ __forceinline__ int deliver_in_cluster(const void* list_words, int* count, int capacity,
                                                   int rank, int* shared) {

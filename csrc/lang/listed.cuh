@@ -30,7 +30,10 @@ struct KeyBins {
 // Makes the scratch ready for counting. A barrier must lie between.
 template <uint32_t kThreads>
 __device__ __forceinline__ void clear_bins(Block<kThreads> block, Scratch& scratch) {
-  for (uint32_t i = block.thread; i < kBins; i += kThreads) scratch.bins[i] = 0;
+  constexpr uint32_t kEach = 4;
+  for (uint32_t i = block.thread; i < kBins / kEach; i += kThreads) {
+    reinterpret_cast<uint4*>(scratch.bins)[i] = {0, 0, 0, 0};
+  }
   if (block.thread == 0) {
     scratch.winners = 0;
     scratch.residual_count = 0;

@@ -65,11 +65,18 @@ __device__ __forceinline__ uint64_t rank_of(float score, int index) {
   return rank_key(order_key(__float_as_uint(score)), static_cast<uint32_t>(index));
 }
 
+// The same of a number, without branches.
+__device__ __forceinline__ uint64_t rank_of_number(float score, int index) {
+  const uint32_t bits = __float_as_uint(score);
+  const uint32_t key = order_key_of_number(bits == kSignBit ? 0 : bits);  // one key for both zeros
+  return rank_key(key, static_cast<uint32_t>(index));
+}
+
 __device__ __forceinline__ Scratch& scratch_of(void* words) {
   return *static_cast<Scratch*>(words);
 }
 
-// To be called by every block, with a barrier between it and the first append() or the end.
+// With a barrier between it and the first append() or the end.
 template <int kThreads>
 __device__ __forceinline__ void make_ready(void* scratch, int* count) {
   clear_bins(Block<kThreads>{threadIdx.x}, scratch_of(scratch));
@@ -89,21 +96,26 @@ __device__ __forceinline__ int sample_place(int load, int loads, int row_vectors
                  static_cast<uint64_t>(share) * static_cast<uint32_t>(row_vectors - 2) >> 32);
 }
 
+__device__ __forceinline__ void nothing() {}
+
 // At the first step only: the floor of a row from the first `size` of this thread's sampled scores.
 // `range` (2 words) becomes the keys of the floor and of the best of the sample. Later: `floor`.
-template <int kDtype, int kThreads, int kMost, typename Word>
+// `kBegun` is called when the sample is there. What append() and the end need is made ready.
+template <int kDtype, int kThreads, int kMost, void (*kBegun)(), typename Word>
 __device__ __forceinline__ float find_floor(int step, float floor, const Word* sampled, int size,
-                                            int length, int k, int largest, void* scratch,
-                                            int* range, void* clocks) {
+                                            int length, int k, int largest, void* floor_scratch,
+                                            int* range, void* scratch, int* count, void* clocks) {
   if (step != 0) return floor;
+  make_ready<kThreads>(scratch, count);
   mark(clocks, 1);
   float best = -INFINITY;
 #pragma unroll
   for (int e = 0; e < kMost; ++e) {
     if (e < size) best = fmaxf(best, oriented<kDtype>(sampled[e], largest));
   }
+  kBegun();
   const SampledRange found = sampled_range(Block<kThreads>{threadIdx.x}, best, size, length, k,
-                                           *static_cast<FloorScratch*>(scratch));
+                                           *static_cast<FloorScratch*>(floor_scratch));
   range[0] = static_cast<int>(found.floor);
   range[1] = static_cast<int>(found.highest);
   mark(clocks, 2);
@@ -139,11 +151,11 @@ __device__ __forceinline__ void append(void* list_words, int* count, int capacit
   int at = __shfl_sync(kAllLanes, base, 31) + upto - mine;
 #pragma unroll
   for (int e = 0; e < kVectors * kPerVector; ++e) {
-    if ((passing >> e & 1) != 0) {
-      const int index = first + e / kPerVector * kThreads * kPerVector + e % kPerVector;
-      if (at < capacity) list[at] = rank_of(oriented<kDtype>(held[e], largest), index);
-      ++at;
-    }
+    const int index = first + e / kPerVector * kThreads * kPerVector + e % kPerVector;
+    const bool passes = (passing >> e & 1) != 0;
+    const uint64_t rank = rank_of_number(oriented<kDtype>(held[e], largest), index);
+    if (passes && at < capacity) list[at] = rank;
+    at += passes;
   }
 }
 
@@ -236,6 +248,7 @@ __device__ __forceinline__ void finish_short(const Word* held, int head, void* l
   const Task<kDtype, kThreads> task(rest...);
   const auto& row = task.row;
   if (row.length <= task.out.k) return select_all(row, task.out);
+  clear_bins(row.block, scratch_of(scratch_words));
   auto* const list = static_cast<uint64_t*>(list_words);
   Scratch& scratch = scratch_of(scratch_words);
   const uint32_t vectors = (row.length + head + kPerVector - 1) / kPerVector;

@@ -113,6 +113,7 @@ def _trace(which: Specialisation) -> Any:
     tile_vectors = THREADS * _TILE_VECTORS
     sample = _SAMPLE
     clustered = which.cluster > 1
+    begun = "cluster_begun" if clustered else "nothing"
     includes = '#include "lang/pipelined.cuh"\n'
     if clustered:
         includes += '#include "lang/cluster.cuh"\n'
@@ -179,14 +180,6 @@ def _trace(which: Specialisation) -> Any:
             part[0] = block - row[0] * blocks
 
             T.call_extern("handle", f"{lang}mark", T.address_of(values[0]), 0)
-            T.call_extern(
-                "handle",
-                f"{lang}make_ready<{THREADS}>",
-                T.address_of(scratch[0]),
-                T.address_of(count[0]),
-            )
-            if clustered:
-                T.call_extern("handle", f"{lang}cluster_arrive")
             start[0] = skew + T.call_extern(
                 "int64",
                 f"{lang}row_start",
@@ -275,10 +268,11 @@ def _trace(which: Specialisation) -> Any:
                     floor[0] = -T.infinity("float32")
                     for step in T.Pipelined(steps[0], num_stages=2):
                         T.copy(scores[first[0] + place[0] + step * tile_vectors, 0], tile)
-                        # At the first step, when the tile has been on its way as long as the sample.
+                        # At the first step, when the tile has been on its way as long as the
+                        # sample.
                         floor[0] = T.call_extern(
                             "float32",
-                            f"{lang}find_floor<{code}, {THREADS}, {sample}>",
+                            f"{lang}find_floor<{code}, {THREADS}, {sample}, {lang}{begun}>",
                             step,
                             floor[0],
                             T.address_of(sampled[0]),
@@ -288,6 +282,8 @@ def _trace(which: Specialisation) -> Any:
                             largest,
                             T.address_of(floor_scratch[0]),
                             T.address_of(range_[0]),
+                            T.address_of(scratch[0]),
+                            T.address_of(count[0]),
                             T.address_of(values[0]),
                         )
                         # TileLang's pipeline allows for one statement that reads the tile.
@@ -323,6 +319,10 @@ def _trace(which: Specialisation) -> Any:
                             parts[0],
                             T.address_of(count[1]),
                         )
+                elif clustered:
+                    if thread == 0:
+                        count[0] = 0
+                    T.call_extern("handle", f"{lang}cluster_begun")
                 if clustered:
                     last[0] = T.call_extern(
                         "int32",
