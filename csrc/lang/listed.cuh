@@ -12,20 +12,21 @@
 
 namespace tl_topk::lang {
 
-// Keys in bins of equal width, a power of two; those beyond either end in the outermost bins.
+constexpr uint32_t kFewTied = 96;  // are compared sooner than they are counted again
+
+// Keys in bins of equal width, a power of two. Those beyond the highest bin end in it.
 struct KeyBins {
-  uint32_t low;
+  uint32_t low;  // no key is lower
   uint32_t shift;
 
-  __device__ __forceinline__ KeyBins(uint32_t lowest, uint32_t highest) : low(lowest), shift(0) {
-    const uint32_t bits = highest > lowest ? 32 - __clz(highest - lowest) : 0;
-    if (bits > kBinBits) shift = bits - kBinBits;
-  }
   __device__ __forceinline__ uint32_t operator()(uint64_t rank) const {
-    const uint32_t key = key_of_rank(rank);
-    return key <= low ? 0 : min((key - low) >> shift, kBins - 1);
+    return min((key_of_rank(rank) - low) >> shift, kBins - 1);
   }
 };
+__device__ __forceinline__ KeyBins bins_between(uint32_t lowest, uint32_t highest) {
+  const uint32_t bits = highest > lowest ? 32 - __clz(highest - lowest) : 0;
+  return {lowest, bits > kBinBits ? bits - kBinBits : 0};
+}
 
 // Makes the scratch ready for counting. A barrier must lie between.
 template <uint32_t kThreads>
@@ -52,28 +53,76 @@ __device__ __forceinline__ KeyBins bins_of_all(Block<kThreads> block, uint32_t l
   }
   block.sync();
   const uint32_t each = min(lane(), kThreads / 32 - 1);
-  return {__reduce_min_sync(kAllLanes, scratch.warp_sums[each]),
-          __reduce_max_sync(kAllLanes, scratch.warp_highest[each])};
+  return bins_between(__reduce_min_sync(kAllLanes, scratch.warp_sums[each]),
+                      __reduce_max_sync(kAllLanes, scratch.warp_highest[each]));
 }
 
 __device__ __forceinline__ void count_rank(const KeyBins& bin_of, uint64_t rank, Scratch& scratch) {
   if (rank != 0) atomicAdd(&scratch.bins[bin_of(rank)], 1u);
 }
 
-// The k best of the list's ranks, all of which have been counted, to winners[0 .. k-1], in no
-// order. False, with some of them written in vain, where the k-th rank's bin has too many members.
-// Begins and ends with a barrier.
+// Which ranks are among the best: those of higher keys than a bin's, and `wanted` of the `inside`
+// ones in it. The bin's keys are those from `lowest` on, 2^bits of them or, where it is open, all.
+struct Cut {
+  uint32_t lowest;
+  uint32_t bits;
+  bool open;
+  uint32_t inside;
+  uint32_t wanted;
+
+  __device__ __forceinline__ bool all() const { return inside == wanted; }
+  __device__ __forceinline__ bool reached_by(uint64_t rank) const {
+    return rank != 0 && key_of_rank(rank) >= lowest;
+  }
+  // Of a rank that reaches it.
+  __device__ __forceinline__ bool contains(uint64_t rank) const {
+    return open || (key_of_rank(rank) - lowest) >> bits == 0;
+  }
+};
+
+// The bin of the k-th best of a list's ranks, all of which have been counted. Where it has many
+// members, they are counted once more in narrower bins.
+template <uint32_t kThreads>
+__device__ __forceinline__ Cut find_cut(Block<kThreads> block, const uint64_t* list, uint32_t count,
+                                        const KeyBins& bins, uint32_t k, Scratch& scratch) {
+  find_crossing(block, scratch, k);
+  Cut cut{bins.low + (scratch.bin << bins.shift), bins.shift, scratch.bin == kBins - 1,
+          scratch.inside, k - scratch.above};
+  while (!cut.all() && cut.inside > kFewTied && cut.bits > 0 && !cut.open) {
+    const uint32_t bits = cut.bits > kBinBits ? cut.bits - kBinBits : 0;
+    clear_bins(block, scratch);
+    block.sync();
+#pragma unroll 2
+    for (uint32_t i = block.thread; i < count; i += kThreads) {
+      const uint64_t rank = list[i];
+      if (cut.reached_by(rank) && cut.contains(rank)) {
+        atomicAdd(&scratch.bins[(key_of_rank(rank) - cut.lowest) >> bits], 1u);
+      }
+    }
+    find_crossing(block, scratch, cut.wanted);
+    cut = {cut.lowest + (scratch.bin << bits), bits, false, scratch.inside,
+           cut.wanted - scratch.above};
+  }
+  return cut;
+}
+
+// The k best of the list's ranks, all of which have been counted, in no order: to winners[0 .. k-1]
+// or, where that is not null, their indices to `direct`. False, with nothing written, where too
+// many share the k-th's bin. Begins and ends with a barrier.
 template <uint32_t kThreads>
 __device__ __noinline__ bool select_counted(Block<kThreads> block, const uint64_t* list,
-                                            uint32_t count, const KeyBins bin_of, uint32_t k,
-                                            Scratch& scratch, uint64_t* winners) {
+                                            uint32_t count, KeyBins bins, uint32_t k,
+                                            Scratch& scratch, uint64_t* winners, int32_t* direct) {
   constexpr uint32_t kAtOnce = 4;
-  find_crossing(block, scratch, k);
-  const uint32_t cut = scratch.bin;
-  const uint32_t inside = scratch.inside;
-  const uint32_t wanted = k - scratch.above;
-  const bool all = inside == wanted;
-  if (!all && inside > kMaxResidual) return false;
+  const Cut cut = find_cut(block, list, count, bins, k, scratch);
+  if (!cut.all() && cut.inside > kMaxResidual) return false;
+  const auto put = [&](uint32_t at, uint64_t rank) {
+    if (direct != nullptr) {
+      direct[at] = static_cast<int32_t>(index_of_rank(rank));
+    } else {
+      winners[at] = rank;
+    }
+  };
 #pragma unroll 1
   for (uint32_t first = block.thread; first - lane() < count; first += kAtOnce * kThreads) {
     uint64_t ranks[kAtOnce];
@@ -83,10 +132,12 @@ __device__ __noinline__ bool select_counted(Block<kThreads> block, const uint64_
     for (uint32_t u = 0; u < kAtOnce; ++u) {
       const uint32_t i = first + u * kThreads;
       ranks[u] = i < count ? list[i] : 0;
-      const uint32_t bin = bin_of(ranks[u]);
-      const bool tied = ranks[u] != 0 && bin == cut;
-      if (tied && !all) scratch.residual[atomicAdd(&scratch.residual_count, 1u)] = ranks[u];
-      votes[u] = __ballot_sync(kAllLanes, ranks[u] != 0 && (bin > cut || (tied && all)));
+      const bool reaches = cut.reached_by(ranks[u]);
+      const bool tied = reaches && cut.contains(ranks[u]);
+      if (tied && !cut.all()) {
+        scratch.residual[atomicAdd(&scratch.residual_count, 1u)] = ranks[u];
+      }
+      votes[u] = __ballot_sync(kAllLanes, reaches && (!tied || cut.all()));
       total += __popc(votes[u]);
     }
     uint32_t slot = 0;
@@ -94,17 +145,12 @@ __device__ __noinline__ bool select_counted(Block<kThreads> block, const uint64_
     slot = __shfl_sync(kAllLanes, slot, 0);
 #pragma unroll
     for (uint32_t u = 0; u < kAtOnce; ++u) {
-      if ((votes[u] >> lane() & 1) != 0) {
-        winners[slot + __popc(votes[u] & lanes_below())] = ranks[u];
-      }
+      if ((votes[u] >> lane() & 1) != 0) put(slot + __popc(votes[u] & lanes_below()), ranks[u]);
       slot += __popc(votes[u]);
     }
   }
   block.sync();
-  if (!all) {
-    rank_residual(block, inside, wanted, k, scratch,
-                  [&](uint32_t at, uint64_t rank) { winners[at] = rank; });
-  }
+  if (!cut.all()) rank_residual(block, cut.inside, cut.wanted, k, scratch, put);
   return true;
 }
 

@@ -232,8 +232,12 @@ struct Task {
                                          const Source& source, uint32_t count,
                                          Scratch& scratch) const {
     uint64_t* const winners = out.keys;
-    if (!select_counted(row.block, list, places, bins, out.k, scratch, winners)) {
+    int32_t* const direct =
+        out.order == Order::kAny && out.values == nullptr ? out.indices : nullptr;
+    if (!select_counted(row.block, list, places, bins, out.k, scratch, winners, direct)) {
       select_apart(row.block, source, count, out.k, scratch, winners);
+    } else if (direct != nullptr) {
+      return;
     }
     write_winners(out, winners);
   }
@@ -300,7 +304,8 @@ __device__ __forceinline__ void finish_long(void* list_words, const int* count, 
                  scratch, task.out.keys);
     write_winners(task.out, task.out.keys);
   } else {
-    const KeyBins bins(static_cast<uint32_t>(range[0]), static_cast<uint32_t>(range[1]));
+    const KeyBins bins =
+        bins_between(static_cast<uint32_t>(range[0]), static_cast<uint32_t>(range[1]));
     constexpr uint32_t kAtOnce = 8;
 #pragma unroll 1
     for (uint32_t first = threadIdx.x; first < entries; first += kAtOnce * kThreads) {

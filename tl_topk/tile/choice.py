@@ -8,9 +8,13 @@ from dataclasses import dataclass, replace
 from tl_topk.problem import Problem
 from tl_topk.tile.pipelined import CAPACITIES, TILE_BYTES, Specialisation, specialise
 
-__all__ = ["Choice", "choose"]
+__all__ = ["CLUSTER", "Choice", "choose"]
 
 _ELEMENT_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+#: Blocks in a cluster, where clusters are used: the most that there can be. One of them reads up to
+#: so many bytes of a row as fast as its blocks are joined sooner than through global memory.
+CLUSTER = 16
+_CLUSTER_BYTES = 512 << 10
 #: A row's list in global memory holds some of a block's lists, for a floor that admits too many
 #: (of sorted rows a sample tells less), unless so many rows would take much memory.
 _ROW_LISTS = 4
@@ -55,12 +59,16 @@ def choose(
         ValueError: k is too large.
     """
     which = specialise(problem.dtype, problem.k)
+    bytes_ = problem.width * _ELEMENT_BYTES[problem.dtype]
     alone = problem.width <= CAPACITIES[which.capacity] or problem.rows == 0
     if cluster is None:
+        fitting = coresident_clusters[CLUSTER.bit_length() - 1]
         cluster = 1
+        if not alone and bytes_ <= _CLUSTER_BYTES and problem.rows <= fitting:
+            cluster = CLUSTER
     if cluster > 1:
         return Choice(replace(which, cluster=cluster), cluster, 0)
-    tiles = -(-problem.width * _ELEMENT_BYTES[problem.dtype] // TILE_BYTES)
+    tiles = -(-bytes_ // TILE_BYTES)
     blocks = 1 if alone else max(1, min(tiles, sms // problem.rows))
     capacity = CAPACITIES[which.capacity]
     room = max(capacity, min(_ROW_LISTS * capacity, _MOST_ENTRIES // max(problem.rows, 1)))

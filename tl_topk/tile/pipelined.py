@@ -31,7 +31,8 @@ CAPACITIES = {512: 4096, 1024: 4096, 2048: 8192, 4096: 16384}
 THREADS = 512
 _TILE_VECTORS = 2  # of 16 bytes a thread, in each of two tiles
 TILE_BYTES = 16 * _TILE_VECTORS * THREADS
-_SAMPLE = 16  # scores a thread looks at, at most
+_SAMPLE_VECTORS = 2  # a thread looks at, at most; in rows up to
+_SHORT_SAMPLE = 1 << 18  # scores one
 _SCRATCH_WORDS = 2672  # lang::Scratch
 _FLOOR_WORDS = 192  # lang::FloorScratch
 _DTYPES = {"float32": (0, "int32", 4), "float16": (1, "int16", 8), "bfloat16": (2, "int16", 8)}
@@ -111,7 +112,7 @@ def _trace(which: Specialisation) -> Any:
     code, word, per_vector = _DTYPES[which.dtype]
     capacity = CAPACITIES[which.capacity]
     tile_vectors = THREADS * _TILE_VECTORS
-    sample = _SAMPLE
+    sample = _SAMPLE_VECTORS * per_vector
     clustered = which.cluster > 1
     begun = "cluster_begun" if clustered else "nothing"
     includes = '#include "lang/pipelined.cuh"\n'
@@ -209,7 +210,8 @@ def _trace(which: Specialisation) -> Any:
                 # One block holds it all in registers.
                 if part[0] == 0:
                     for u in T.unroll(capacity // THREADS // per_vector):
-                        if u * THREADS + thread < row_vectors[0]:
+                        # Nothing is read of rows that are wanted whole: they may be nowhere.
+                        if u * THREADS + thread < row_vectors[0] and length[0] > k:
                             for e in T.vectorized(per_vector):
                                 held[u * per_vector + e] = scores[
                                     first[0] + u * THREADS + thread, e
@@ -248,8 +250,11 @@ def _trace(which: Specialisation) -> Any:
                 last[0] = 0
                 if part[0] < parts[0]:
                     # Scores from all over the row, whatever the part: all blocks find one floor.
+                    samples[0] = sample
+                    if length[0] <= _SHORT_SAMPLE:
+                        samples[0] = per_vector
                     samples[0] = T.call_extern(
-                        "int32", f"{lang}sample_size<{THREADS}>", length[0], k, sample
+                        "int32", f"{lang}sample_size<{THREADS}>", length[0], k, samples[0]
                     )
                     for load in T.unroll(sample // per_vector):
                         if load * per_vector < samples[0]:
