@@ -96,24 +96,24 @@ __device__ __forceinline__ int sample_place(int load, int loads, int row_vectors
                  static_cast<uint64_t>(share) * static_cast<uint32_t>(row_vectors - 2) >> 32);
 }
 
-__device__ __forceinline__ void nothing() {}
+__device__ __forceinline__ void nothing(int*) {}
 
 // At the first step only: the floor of a row from the first `size` of this thread's sampled scores.
 // `range` (2 words) becomes the keys of the floor and of the best of the sample. Later: `floor`.
-// `kBegun` is called when the sample is there. What append() and the end need is made ready.
-template <int kDtype, int kThreads, int kMost, void (*kBegun)(), typename Word>
+// What append() and the end need is made ready meanwhile, and `kBegun` called with the count.
+template <int kDtype, int kThreads, int kMost, void (*kBegun)(int*), typename Word>
 __device__ __forceinline__ float find_floor(int step, float floor, const Word* sampled, int size,
                                             int length, int k, int largest, void* floor_scratch,
                                             int* range, void* scratch, int* count, void* clocks) {
   if (step != 0) return floor;
   make_ready<kThreads>(scratch, count);
+  kBegun(count);
   mark(clocks, 1);
   float best = -INFINITY;
 #pragma unroll
   for (int e = 0; e < kMost; ++e) {
     if (e < size) best = fmaxf(best, oriented<kDtype>(sampled[e], largest));
   }
-  kBegun();
   const SampledRange found = sampled_range(Block<kThreads>{threadIdx.x}, best, size, length, k,
                                            *static_cast<FloorScratch*>(floor_scratch));
   range[0] = static_cast<int>(found.floor);
