@@ -1,6 +1,6 @@
 """The tables and figures of bench/tilelang.md, made from bench/results/*.json and nothing else.
 
-    python -m bench.tile_report
+python -m bench.tile_report
 """
 
 from __future__ import annotations
@@ -68,8 +68,7 @@ def _steps(documents: dict[str, Document]) -> dict[int, dict[str, dict[str, floa
                 else "pipelined"
             )
             steps = {
-                step: sum(us.get(phase, 0.0) for phase in phases)
-                for step, phases in _STEPS.items()
+                step: sum(us.get(phase, 0.0) for phase in phases) for step, phases in _STEPS.items()
             }
             found.setdefault(case["width"], {})[name] = steps | {"launch": result["launch_us"]}
     return {width: kernels for width, kernels in sorted(found.items()) if "dsmem" in kernels}
@@ -139,9 +138,7 @@ def _parts(documents: dict[str, Document]) -> dict[str, str]:
         )
     if "tile_host" in documents:
         shown = documents["tile_host"]
-        rows = [
-            [f"`{r['call']}`", f"{r['median_ns']}", f"{r['p99_ns']}"] for r in shown.results
-        ]
+        rows = [[f"`{r['call']}`", f"{r['median_ns']}", f"{r['p99_ns']}"] for r in shown.results]
         table = Table(["call", "median ns", "99th percentile ns"], rows)
         parts["host"] = "\n\n".join([markdown(table), _source(shown)])
     return parts

@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from tl_topk.problem import Problem
 from tl_topk.tile.pipelined import CAPACITIES, TILE_BYTES, Specialisation, specialise
 
-__all__ = ["CLUSTER", "Choice", "choose"]
+__all__ = ["CLUSTER", "Choice", "all_kernels", "choose"]
 
 _ELEMENT_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
-#: Blocks in a cluster, where clusters are used: the most that there can be. One of them reads up to
-#: so many bytes of a row as fast as its blocks are joined sooner than through global memory.
+#: Blocks in a cluster, where clusters are used: the most there can be. In rows of up to so many
+#: bytes it is worth more that they meet sooner than that all of the GPU reads.
 CLUSTER = 16
 _CLUSTER_BYTES = 512 << 10
+_FIRST_WITH_CLUSTERS = 90  # compute capability
 #: A row's list in global memory holds some of a block's lists, for a floor that admits too many
 #: (of sorted rows a sample tells less), unless so many rows would take much memory.
 _ROW_LISTS = 4
@@ -73,3 +74,15 @@ def choose(
     capacity = CAPACITIES[which.capacity]
     room = max(capacity, min(_ROW_LISTS * capacity, _MOST_ENTRIES // max(problem.rows, 1)))
     return Choice(which, blocks, room if blocks > 1 else 0)
+
+
+def all_kernels(dtype: str, k: int, compute_capability: int) -> list[Specialisation]:
+    """Every kernel that :func:`choose` may pick for the dtype and k.
+
+    Raises:
+        ValueError: k is too large.
+    """
+    which = specialise(dtype, k)
+    if compute_capability < _FIRST_WITH_CLUSTERS:
+        return [which]
+    return [which, replace(which, cluster=CLUSTER)]
