@@ -53,17 +53,15 @@ __device__ __forceinline__ uint32_t floor_rank(uint32_t size, uint32_t length, u
   return static_cast<uint32_t>(ceilf(expected + kDeviations * deviation + 1.0f));
 }
 
-// The range from each thread's best of `size` sampled scores, oriented so that larger is better;
-// its floor is that of -inf where the sample is too small to reject anything. The same for the
-// whole block. The scratch must be nobody else's; ends with a barrier.
+// The range from each thread's best of its sampled scores, oriented so that larger is better, and
+// the floor's rank among groups. The floor is that of -inf where the sample is too small to reject
+// anything. The same for the whole block. The scratch must be nobody else's; ends with a barrier.
 template <uint32_t kThreads>
-__device__ __noinline__ SampledRange sampled_range(Block<kThreads> block, float best, uint32_t size,
-                                                   uint32_t length, uint32_t k,
+__device__ __noinline__ SampledRange sampled_range(Block<kThreads> block, float best, uint32_t rank,
                                                    FloorScratch& scratch) {
   static_assert(kThreads % kFloorGroups == 0 && kThreads >= 4 * kFloorGroups);
   constexpr uint32_t kLanes = kThreads / kFloorGroups;  // neighbours that share a group
   constexpr uint32_t kWarps = kThreads / 32;
-  const uint32_t rank = floor_rank<kThreads>(size, length, k);
 #pragma unroll
   for (uint32_t d = 1; d < kLanes; d *= 2) {
     best = fmaxf(best, __shfl_xor_sync(kAllLanes, best, d));

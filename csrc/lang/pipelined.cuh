@@ -61,15 +61,17 @@ __device__ __forceinline__ float oriented(Word bits, int largest) {
   return Element<kD>::widen(largest != 0 ? raw : static_cast<Raw>(raw ^ Element<kD>::kSign));
 }
 
-__device__ __forceinline__ uint64_t rank_of(float score, int index) {
-  return rank_key(order_key(__float_as_uint(score)), static_cast<uint32_t>(index));
-}
-
-// The same of a number, without branches.
+// rank_key of a number, without branches. One key for both zeros.
 __device__ __forceinline__ uint64_t rank_of_number(float score, int index) {
   const uint32_t bits = __float_as_uint(score);
-  const uint32_t key = order_key_of_number(bits == kSignBit ? 0 : bits);  // one key for both zeros
+  const uint32_t key = order_key_of_number(bits == kSignBit ? 0 : bits);
   return rank_key(key, static_cast<uint32_t>(index));
+}
+// The same of any score.
+__device__ __forceinline__ uint64_t rank_of(float score, int index) {
+  const bool number = (__float_as_uint(score) & ~kSignBit) <= kInfBits;
+  const uint64_t rank = rank_of_number(score, index);
+  return number ? rank : rank_key(kNanKey, static_cast<uint32_t>(index));
 }
 
 __device__ __forceinline__ Scratch& scratch_of(void* words) {
@@ -108,13 +110,14 @@ __device__ __forceinline__ float find_floor(int step, float floor, const Word* s
   if (step != 0) return floor;
   make_ready<kThreads>(scratch, count);
   kBegun(count);
+  const uint32_t rank = floor_rank<kThreads>(size, length, k);
   mark(clocks, 1);
   float best = -INFINITY;
 #pragma unroll
   for (int e = 0; e < kMost; ++e) {
     if (e < size) best = fmaxf(best, oriented<kDtype>(sampled[e], largest));
   }
-  const SampledRange found = sampled_range(Block<kThreads>{threadIdx.x}, best, size, length, k,
+  const SampledRange found = sampled_range(Block<kThreads>{threadIdx.x}, best, rank,
                                            *static_cast<FloorScratch*>(floor_scratch));
   range[0] = static_cast<int>(found.floor);
   range[1] = static_cast<int>(found.highest);
