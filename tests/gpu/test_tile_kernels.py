@@ -1,6 +1,8 @@
-"""The TileLang selector with its blocks made to meet in each of the ways it knows."""
+"""The TileLang selector on the GPU: every way its blocks meet, and compiling beside captures."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +13,9 @@ from certificate import assert_certified
 from harness import PIPELINED, TORCH
 from reference import ORDERS, Oracle, Order, quantize
 from tl_topk.problem import Problem
+from tl_topk.tile import library
 from tl_topk.tile.plan import pipelined_plan
+from tl_topk.tile.toolchain import missing_tool
 from zoo import lying_samples, matrix, ordinary, outliers, plateaus, special, ties
 
 K = 512
@@ -88,4 +92,24 @@ def test_long_rows(cluster: int) -> None:
     plan = pipelined_plan(problem, cluster)
     indices = torch.empty(2, 2048, device="cuda", dtype=torch.int32)
     plan.run(scores, indices)
+    assert_certified(scores, indices)
+
+
+@pytest.mark.skipif(missing_tool() is not None, reason=str(missing_tool()))
+def test_no_compilation_inside_a_capture(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Said in a sentence; the capture and the kernels that are there go on working."""
+    scores = torch.randn(1, 5000, device="cuda")
+    plan = tl_topk.TopKPlan(1, 5000, 64, values=False, device_type="cuda")
+    indices = torch.empty(1, 64, device="cuda", dtype=torch.int32)
+    monkeypatch.setenv("TL_TOPK_CACHE", str(tmp_path))
+    monkeypatch.delenv("TL_TOPK_KERNELS", raising=False)
+    monkeypatch.setattr(library, "_loaded", {})
+    problem = Problem(1, 5000, 64, "float32", "any", True, False, "cuda", 0)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        with pytest.raises(RuntimeError, match="call once before the capture"):
+            pipelined_plan(problem)
+        plan.run(scores, indices)
+    assert not list(tmp_path.rglob("*.so"))
+    graph.replay()
     assert_certified(scores, indices)
