@@ -78,13 +78,6 @@ __device__ __forceinline__ Scratch& scratch_of(void* words) {
   return *static_cast<Scratch*>(words);
 }
 
-// With a barrier between it and the first append() or the end.
-template <int kThreads>
-__device__ __forceinline__ void make_ready(void* scratch, int* count) {
-  clear_bins(Block<kThreads>{threadIdx.x}, scratch_of(scratch));
-  if (threadIdx.x == 0) *count = 0;
-}
-
 // The vector that this thread samples as number `load` of `loads`: spread over the row, and so that
 // threads that share a group look at different ends of it. The row's first and last vector, which
 // may hold others' scores, are left out.
@@ -98,18 +91,15 @@ __device__ __forceinline__ int sample_place(int load, int loads, int row_vectors
                  static_cast<uint64_t>(share) * static_cast<uint32_t>(row_vectors - 2) >> 32);
 }
 
-__device__ __forceinline__ void nothing(int*) {}
-
 // At the first step only: the floor of a row from the first `size` of this thread's sampled scores.
 // `range` (2 words) becomes the keys of the floor and of the best of the sample. Later: `floor`.
-// What append() and the end need is made ready meanwhile, and `kBegun` called with the count.
-template <int kDtype, int kThreads, int kMost, void (*kBegun)(int*), typename Word>
+// What the end needs is made ready meanwhile.
+template <int kDtype, int kThreads, int kMost, typename Word>
 __device__ __forceinline__ float find_floor(int step, float floor, const Word* sampled, int size,
                                             int length, int k, int largest, void* floor_scratch,
-                                            int* range, void* scratch, int* count, void* clocks) {
+                                            int* range, void* scratch, void* clocks) {
   if (step != 0) return floor;
-  make_ready<kThreads>(scratch, count);
-  kBegun(count);
+  clear_bins(Block<kThreads>{threadIdx.x}, scratch_of(scratch));
   const uint32_t rank = floor_rank<kThreads>(size, length, k);
   mark(clocks, 1);
   float best = -INFINITY;

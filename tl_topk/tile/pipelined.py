@@ -35,7 +35,6 @@ _SAMPLE_VECTORS = 2  # a thread looks at, at most; in rows up to
 _SHORT_SAMPLE = 1 << 18  # scores one
 _SCRATCH_WORDS = 2672  # lang::Scratch
 _FLOOR_WORDS = 192  # lang::FloorScratch
-_MEETING_WORDS = 24  # lang::Meeting
 _DTYPES = {"float32": (0, "int32", 4), "float16": (1, "int16", 8), "bfloat16": (2, "int16", 8)}
 
 #: What ``launch`` takes. ``scores`` is the 16-byte boundary below the first score, ``vectors`` how
@@ -115,7 +114,6 @@ def _trace(which: Specialisation) -> Any:
     tile_vectors = THREADS * _TILE_VECTORS
     sample = _SAMPLE_VECTORS * per_vector
     clustered = which.cluster > 1
-    begun = f"cluster_begun<{which.cluster}>" if clustered else "nothing"
     includes = '#include "lang/pipelined.cuh"\n'
     if clustered:
         includes += '#include "lang/cluster.cuh"\n'
@@ -156,7 +154,7 @@ def _trace(which: Specialisation) -> Any:
             keys = T.alloc_shared((which.capacity,), "int64")
             scratch = T.alloc_shared((_SCRATCH_WORDS,), "int32")
             floor_scratch = T.alloc_shared((_FLOOR_WORDS,), "int32")
-            count = T.alloc_shared((_MEETING_WORDS if clustered else 2,), "int32")
+            count = T.alloc_shared((2,), "int32")
             held = T.alloc_local((capacity // THREADS,), word)
             sampled = T.alloc_local((sample,), word)
             samples = T.alloc_local((1,), "int32")
@@ -182,6 +180,10 @@ def _trace(which: Specialisation) -> Any:
             part[0] = block - row[0] * blocks
 
             T.call_extern("handle", f"{lang}mark", T.address_of(values[0]), 0)
+            if thread == 0:
+                count[0] = 0
+            if clustered:
+                T.call_extern("handle", f"{lang}cluster_arrive")
             start[0] = skew + T.call_extern(
                 "int64",
                 f"{lang}row_start",
@@ -278,7 +280,7 @@ def _trace(which: Specialisation) -> Any:
                         # sample.
                         floor[0] = T.call_extern(
                             "float32",
-                            f"{lang}find_floor<{code}, {THREADS}, {sample}, {lang}{begun}>",
+                            f"{lang}find_floor<{code}, {THREADS}, {sample}>",
                             step,
                             floor[0],
                             T.address_of(sampled[0]),
@@ -289,7 +291,6 @@ def _trace(which: Specialisation) -> Any:
                             T.address_of(floor_scratch[0]),
                             T.address_of(range_[0]),
                             T.address_of(scratch[0]),
-                            T.address_of(count[0]),
                             T.address_of(values[0]),
                         )
                         # TileLang's pipeline allows for one statement that reads the tile.
@@ -325,18 +326,15 @@ def _trace(which: Specialisation) -> Any:
                             parts[0],
                             T.address_of(count[1]),
                         )
-                elif clustered:
-                    if thread == 0:
-                        count[0] = 0
-                    T.call_extern("handle", f"{lang}{begun}", T.address_of(count[0]))
                 if clustered:
                     last[0] = T.call_extern(
                         "int32",
-                        f"{lang}deliver_in_cluster<{THREADS}, {which.cluster}>",
+                        f"{lang}deliver_in_cluster<{THREADS}>",
                         T.address_of(entries[0]),
                         T.address_of(count[0]),
                         capacity,
                         part[0],
+                        T.address_of(count[1]),
                     )
                 if last[0] == 1:
                     T.call_extern("handle", f"{lang}mark", T.address_of(values[0]), 4)
