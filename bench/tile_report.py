@@ -5,7 +5,6 @@ python -m bench.tile_report
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -16,7 +15,7 @@ from bench.plotting import COLOURS, GREY, HATCHES, STYLE, length_axis, line_styl
 from bench.results import PHASES_SUITE, RESULTS, Document, is_right, load
 from bench.tables import Table, markdown, source_line, table_of
 
-__all__ = ["DOCUMENT", "document_with", "main"]
+__all__ = ["DOCUMENT", "document_with", "write_tile_report"]
 
 DOCUMENT = RESULTS.parent / "tilelang.md"
 _FIGURES = RESULTS.parent / "figures"
@@ -167,7 +166,7 @@ def _save(figure: Figure, name: str) -> Path:
     return path
 
 
-def main() -> Iterable[Path]:
+def write_tile_report() -> list[Path]:
     """Writes the document and its figures; returns the files."""
     documents = _documents()
     written = []
@@ -181,5 +180,5 @@ def main() -> Iterable[Path]:
 
 
 if __name__ == "__main__":
-    for path in main():
+    for path in write_tile_report():
         print(path)

@@ -14,7 +14,7 @@ _ELEMENT_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 #: Blocks in a cluster, where clusters are used: the most there can be. In rows of up to so many
 #: bytes it is worth more that they meet sooner than that all of the GPU reads.
 CLUSTER = 16
-_CLUSTER_BYTES = 512 << 10
+_CLUSTER_BYTES = 256 << 10
 _FIRST_WITH_CLUSTERS = 90  # compute capability
 #: A row's list in global memory holds some of a block's lists, for a floor that admits too many
 #: (of sorted rows a sample tells less), unless so many rows would take much memory.
