@@ -7,14 +7,16 @@
 namespace tl_topk::indexer {
 
 enum Moment : uint32_t {
-  kMomentStart,    // the block knows what it works on
-  kMomentKeys,     // the first tile of keys is there
-  kMomentFirst,    // and scored
-  kMomentScored,   // the last tile is
-  kMomentFloor,    // the floor is known, and all that passes it is on its way
-  kMomentPassed,   // the heads are written
-  kMomentGathered, // all blocks' survivors are listed
-  kMomentEnd,      // the row is selected
+  kMomentStart,     // the block knows what it works on
+  kMomentKeys,      // the first tile of keys is there
+  kMomentFirst,     // and scored
+  kMomentScored,    // the last tile is
+  kMomentFloor,     // the floor is known, and all that passes it is on its way
+  kMomentPassed,    // the heads are written
+  kMomentHeads,     // all blocks' are
+  kMomentGathered,  // their survivors are listed
+  kMomentCut,       // and the threshold's bin known
+  kMomentEnd,       // the row is selected
   kMoments
 };
 

@@ -28,11 +28,12 @@ struct FilterState {
   uint32_t counts[kMaxQueries];
   float floors[kMaxQueries];
   float ceilings[kMaxQueries];  // guesses: the k-th score is not above them
+  Survivor* segments[kMaxQueries];  // the visit's, set with the floors
   uint32_t maxima[kMaxQueries][kMaxWarps];
 };
 
 // What the program sets aside, in words.
-static_assert(sizeof(FilterState) <= 64 * 4);
+static_assert(sizeof(FilterState) <= 80 * 4);
 
 __device__ __forceinline__ uint32_t load_volatile(const uint32_t* p) {
   return *static_cast<const volatile uint32_t*>(p);
@@ -121,8 +122,7 @@ __device__ __forceinline__ void filter_tile(const float* sums, float* kept, floa
     const uint32_t q = Mine::query(v);
     const uint32_t place = atomicAdd(&state.counts[q], 1u);
     if (place < x.capacity) {
-      x.survivors(x.segment(visit.block, visit.sequence, q))[place] = {
-          score, of_tile * kTile + Mine::place(v)};
+      state.segments[q][place] = {score, of_tile * kTile + Mine::place(v)};
     }
   };
   // memo[kCount]: are the floors known, and is nothing kept any more?
@@ -154,6 +154,7 @@ __device__ __forceinline__ void filter_tile(const float* sums, float* kept, floa
 #pragma unroll
   for (uint32_t v = 0; v < Mine::kCount; ++v) {
     memo[v] = *static_cast<const volatile float*>(&state.floors[Mine::query(v)]);
+#pragma unroll 1
     for (uint32_t t = 0; t < turn; ++t) {
       offer(v, slots[(t * Mine::kCount + v) * kThreads], tile - turn + t);
     }
@@ -205,6 +206,7 @@ __device__ __forceinline__ void find_floor(FilterState& state, const Exchange& x
 
   uint32_t keys[kHeld][4];
   bool complete = false;
+#pragma unroll 1
   for (uint32_t look = 0; look < kPatience && !complete && ranks.floor != 0; ++look) {
 #pragma unroll
     for (uint32_t u = 0; u < kHeld; ++u) {
@@ -247,6 +249,7 @@ __device__ __forceinline__ void find_floor(FilterState& state, const Exchange& x
     uint32_t below = lowest > 0 ? lowest - 1 : 0;
     uint32_t above = highest;
     ceiling = highest | kMarkMask;
+#pragma unroll 1
     while (above - below > kMarkMask) {
       const uint32_t middle = below + (above - below) / 2;
       uint32_t better = 0;
@@ -272,6 +275,7 @@ __device__ __forceinline__ void find_floor(FilterState& state, const Exchange& x
     const auto value = [](uint32_t key) {
       return key <= kMinusInfKey ? -INFINITY : __uint_as_float(bits_of_key(key));
     };
+    state.segments[q] = x.survivors(x.segment(visit.block, visit.sequence, q));
     state.floors[q] = value(floor);
     state.ceilings[q] = value(ceiling);
     __threadfence_block();

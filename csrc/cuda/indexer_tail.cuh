@@ -25,6 +25,7 @@ namespace tl_topk::indexer {
 
 constexpr uint32_t kTailBins = 512;
 constexpr uint32_t kMaxRanked = 128;  // ranked by one comparison a pair
+constexpr uint32_t kMaxSegments = 160;  // of a row, a block each
 constexpr uint32_t kConsumersBarrier = 4;
 constexpr uint32_t kTeamBarrier = 5;  // and the next, for a second team
 
@@ -46,13 +47,19 @@ struct TailParams {
   Result result;
 };
 
-// Of one team, in shared memory.
+// Of one team, in shared memory: parameters as well, so that the functions below need no stack.
 template <uint32_t kCapacity>
 struct TailState {
   Survivor list[kCapacity];
   uint32_t bins[kTailBins];
   __align__(16) uint64_t ranked[kMaxRanked];
+  uint32_t counts[kMaxSegments];   // survivors of each block that worked on the row
+  uint32_t offsets[kMaxSegments];  // where they lie in the list
+  TailParams params;
   Crossing crossing;
+  uint32_t row;
+  uint32_t length;
+  float ceiling;
   uint32_t total;  // entries of the list
   uint32_t overflow;
   uint32_t floor_key;  // the highest floor's
@@ -62,9 +69,10 @@ struct TailState {
 };
 
 // What the program sets aside for it, in words.
-constexpr uint32_t kTailWords = 800;  // beside the list
+constexpr uint32_t kTailWords = 1500;  // beside the list
 
-// `kThreads` threads, whole warps, with a barrier of their own.
+// `kThreads` threads, whole warps, with a barrier of their own. This code runs once in a launch, by
+// one block, and comes from far away: it is short rather than unrolled.
 template <uint32_t kTeamThreads, uint32_t kCapacity>
 class Tail {
   using State = TailState<kCapacity>;
@@ -74,20 +82,19 @@ class Tail {
   static_assert(kTeamThreads >= kMaxRanked, "each ranks one");
 
  public:
-  __device__ Tail(const TailParams& params, State& state, uint32_t team, uint32_t row,
-                  uint32_t length)
-      : p_(params),
-        s_(state),
-        barrier_(kTeamBarrier + team),
-        thread_(threadIdx.x - team * kTeamThreads),
-        row_(row),
-        length_(length) {}
+  __device__ Tail(State& state, uint32_t team)
+      : s_(state), barrier_(kTeamBarrier + team), thread_(threadIdx.x % kTeamThreads) {}
 
-  // `first` to `last`: the blocks that worked on the row.
-  __device__ void run(uint32_t first, uint32_t last, uint32_t nonce, float ceiling) {
+  // Prepares for a row; the team's threads meet before they go on.
+  __device__ __forceinline__ void open(const TailParams& params, uint32_t row, uint32_t length,
+                                       float ceiling) {
     for (uint32_t i = thread_; i < kTailBins; i += kTeamThreads) s_.bins[i] = 0;
     if (thread_ < kMaxRanked) s_.ranked[thread_] = 0;
     if (thread_ == 0) {
+      s_.params = params;
+      s_.row = row;
+      s_.length = length;
+      s_.ceiling = ceiling;
       s_.total = 0;
       s_.overflow = 0;
       s_.floor_key = 0;
@@ -96,17 +103,28 @@ class Tail {
       s_.crossing.bin = kNone;
     }
     sync();
-    gather(first, last, nonce);
-    sync();
-    mark(kMomentGathered);
-    forget(first, last);
-    if (length_ <= p_.k) {
-      take_all();
-    } else if (s_.overflow != 0 || s_.total > kCapacity || !select_from_list(ceiling)) {
-      select_exactly();
+  }
+
+  // `first` to `last`: the blocks that worked on the row.
+  __device__ __forceinline__ void run(uint32_t first, uint32_t last, uint32_t nonce) {
+    const uint32_t segments = last - first + 1;
+    if (segments > kMaxSegments) {
+      if (thread_ == 0) s_.overflow = 1;
     }
-    sync();  // the state may be used again
-    mark(kMomentEnd);
+    for (uint32_t from = warp() * kWarp; from < segments; from += kTeamThreads) {
+      await_heads(first, from, segments, tag_of(nonce));
+    }
+    sync();
+    mark(kMomentHeads);
+    const uint32_t k = s_.params.k;
+    if (s_.length <= k) return take_all();
+    if (s_.overflow == 0 && s_.total <= kCapacity && s_.total >= k) {
+      gather(first, segments);
+      sync();
+      mark(kMomentGathered);
+      if (select_from_list()) return;
+    }
+    select_exactly();
   }
 
  private:
@@ -114,27 +132,33 @@ class Tail {
   __device__ uint32_t warp() const { return thread_ / kWarp; }
   __device__ void sync() const { named_sync(barrier_, kTeamThreads); }
 
+  __device__ __noinline__ static uint32_t converted(const State& s, uint32_t position) {
+    const TailParams& p = s.params;
+    if (p.result == Result::kRagged) {
+      return position + static_cast<uint32_t>(p.offsets[s.row]);
+    }
+    const uint32_t sequence = s.row / p.exchange.queries;
+    const int32_t page =
+        p.table[static_cast<uint64_t>(sequence) * (p.width / kPageKeys) + position / kPageKeys];
+    const bool there = static_cast<uint32_t>(page) < p.pages;
+    return there ? page * kPageKeys + position % kPageKeys : 0xffffffffu;
+  }
   // One slot of the result.
   __device__ __forceinline__ void put(uint32_t slot, uint32_t position) const {
     uint32_t index = position;
-    if (p_.result == Result::kSlots) {
-      const uint32_t sequence = row_ / p_.exchange.queries;
-      const int32_t page =
-          p_.table[static_cast<uint64_t>(sequence) * (p_.width / kPageKeys) + position / kPageKeys];
-      const bool there = static_cast<uint32_t>(page) < p_.pages;
-      index = there ? page * kPageKeys + position % kPageKeys : 0xffffffffu;
-    } else if (p_.result == Result::kRagged) {
-      index += static_cast<uint32_t>(p_.offsets[row_]);
-    }
-    p_.indices[static_cast<uint64_t>(row_) * p_.k + slot] = static_cast<int32_t>(index);
+    if (s_.params.result != Result::kPositions) index = converted(s_, position);
+    s_.params.indices[static_cast<uint64_t>(s_.row) * s_.params.k + slot] =
+        static_cast<int32_t>(index);
   }
 
-  __device__ void take_all() const {
-    for (uint32_t i = thread_; i < p_.k; i += kTeamThreads) {
-      if (i < length_) {
+  __device__ __noinline__ void take_all() const {
+    const uint32_t k = s_.params.k;
+#pragma unroll 1
+    for (uint32_t i = thread_; i < k; i += kTeamThreads) {
+      if (i < s_.length) {
         put(i, i);
       } else {
-        p_.indices[static_cast<uint64_t>(row_) * p_.k + i] = -1;
+        s_.params.indices[static_cast<uint64_t>(s_.row) * k + i] = -1;
       }
     }
   }
@@ -147,23 +171,18 @@ class Tail {
   }
 
   __device__ uint32_t segment(uint32_t block) const {
-    const Exchange& x = p_.exchange;
-    return x.segment(block, row_ / x.queries, row_ % x.queries);
+    const Exchange& x = s_.params.exchange;
+    return x.segment(block, s_.row / x.queries, s_.row % x.queries);
   }
 
-  // The row's segments into one list, in any order, each as soon as it is there.
-  __device__ void gather(uint32_t first, uint32_t last, uint32_t nonce) {
-    const Exchange& x = p_.exchange;
-    const uint64_t tag = tag_of(nonce);
-    // Each lane waits for a segment's head, then the warp fetches one segment after the other.
-    for (uint32_t from = first + warp() * kWarp; from <= last; from += kTeamThreads) {
-      gather_some(from, min(last, from + kWarp - 1), tag, x);
-    }
-  }
-  __device__ __forceinline__ void gather_some(uint32_t first, uint32_t last, uint64_t tag,
-                                              const Exchange& x) {
-    const uint32_t mine = min(first + lane(), last);
-    const SegmentHead* const head = x.head(segment(mine));
+  // Waits for up to 32 segments, a lane each, finds their places in the list, and takes away what
+  // would pass for a later launch's.
+  __device__ __forceinline__ void await_heads(uint32_t first, uint32_t from, uint32_t segments,
+                                              uint64_t tag) {
+    const Exchange& x = s_.params.exchange;
+    const bool counts = from + lane() < segments;
+    const uint32_t mine = segment(first + min(from + lane(), segments - 1));
+    SegmentHead* const head = x.head(mine);
     uint64_t seen;
     uint64_t content;
     do {
@@ -173,46 +192,52 @@ class Tail {
                    : "memory");
     } while (!__all_sync(kAllLanes, seen == tag));
     asm volatile("fence.acq_rel.gpu;" ::: "memory");
-    const bool counts = first + lane() <= last;
-    const uint32_t survivors = counts ? static_cast<uint32_t>(content) : 0;
+    uint32_t survivors = counts ? static_cast<uint32_t>(content) : 0;
     const uint32_t floor_key = __reduce_max_sync(kAllLanes, static_cast<uint32_t>(content >> 32));
     if (lane() == 0) atomicMax(&s_.floor_key, floor_key);
-    const bool overflows = survivors > x.capacity;
-    if (overflows) s_.overflow = 1;
-    const uint32_t upto = warp_inclusive_sum(overflows ? 0 : survivors);
+    if (survivors > x.capacity) {
+      s_.overflow = 1;
+      survivors = 0;
+    }
+    const uint32_t upto = warp_inclusive_sum(survivors);
     const uint32_t base = reserve(&s_.total, __shfl_sync(kAllLanes, upto, kWarp - 1));
-    const uint32_t offset = base + upto - survivors;
-    const uint32_t segments = last - first + 1;
-    constexpr uint32_t kAhead = 8;  // loads under way at a time
-    for (uint32_t i = 0; i < segments; i += kAhead) {
-      Survivor got[kAhead];
-      uint32_t places[kAhead];
-      uint32_t left[kAhead];
-#pragma unroll
-      for (uint32_t u = 0; u < kAhead; ++u) {
-        left[u] = __shfl_sync(kAllLanes, overflows ? 0 : survivors, (i + u) % kWarp);
-        if (i + u >= segments) left[u] = 0;
-        places[u] = __shfl_sync(kAllLanes, offset, (i + u) % kWarp) + lane();
-        if (lane() < left[u]) got[u] = x.survivors(segment(first + i + u))[lane()];
-      }
-#pragma unroll
-      for (uint32_t u = 0; u < kAhead; ++u) {
-        if (lane() < left[u] && places[u] < kCapacity) s_.list[places[u]] = got[u];
-        for (uint32_t j = kWarp + lane(); j < left[u]; j += kWarp) {
-          const uint32_t place = places[u] + j - lane();
-          if (place < kCapacity) s_.list[place] = x.survivors(segment(first + i + u))[j];
-        }
+    if (counts && from + lane() < kMaxSegments) {
+      s_.counts[from + lane()] = survivors;
+      s_.offsets[from + lane()] = base + upto - survivors;
+    }
+    if (counts) {
+      head->tag = 0;
+      for (uint32_t i = 0; i < x.warps; i += 4) {
+        *reinterpret_cast<uint4*>(x.published(mine) + i) = make_uint4(0, 0, 0, 0);
       }
     }
   }
 
-  // No later launch may take these for its own.
-  __device__ void forget(uint32_t first, uint32_t last) const {
-    const Exchange& x = p_.exchange;
-    for (uint32_t b = first + thread_; b <= last; b += kTeamThreads) {
-      x.head(segment(b))->tag = 0;
-      for (uint32_t i = 0; i < x.warps; i += 4) {
-        *reinterpret_cast<uint4*>(x.published(segment(b)) + i) = make_uint4(0, 0, 0, 0);
+  // The row's segments into one list: a warp takes every so manyth.
+  __device__ __forceinline__ void gather(uint32_t first, uint32_t segments) {
+    const uint32_t capacity = s_.params.exchange.capacity;
+    const uint32_t stride = s_.params.exchange.queries * capacity;  // from block to block
+    const Survivor* from = s_.params.exchange.survivors(segment(first)) + lane();
+    constexpr uint32_t kAhead = 9;  // loads under way at a time
+#pragma unroll 1
+    for (uint32_t i = warp(); i < segments; i += kAhead * kTeamWarps) {
+      Survivor got[kAhead];
+#pragma unroll
+      for (uint32_t u = 0; u < kAhead; ++u) {
+        const uint32_t at = i + u * kTeamWarps;
+        if (at < segments && lane() < s_.counts[at]) got[u] = from[at * stride];
+      }
+#pragma unroll
+      for (uint32_t u = 0; u < kAhead; ++u) {
+        const uint32_t at = i + u * kTeamWarps;
+        if (at < segments && lane() < s_.counts[at]) s_.list[s_.offsets[at] + lane()] = got[u];
+      }
+    }
+#pragma unroll 1
+    for (uint32_t i = warp(); i < segments; i += kTeamWarps) {
+#pragma unroll 1
+      for (uint32_t j = kWarp; j + lane() < s_.counts[i]; j += kWarp) {
+        s_.list[s_.offsets[i] + j + lane()] = from[i * stride + j];
       }
     }
   }
@@ -221,7 +246,7 @@ class Tail {
   template <typename F>
   __device__ __forceinline__ void for_each_entry(F&& f) const {
     const uint32_t total = s_.total;
-#pragma unroll 2
+#pragma unroll 1
     for (uint32_t i = thread_; i - lane() < total; i += kTeamThreads) {
       const Survivor e = s_.list[min(i, total - 1)];
       f(e.score, e.position, i < total);
@@ -229,70 +254,96 @@ class Tail {
   }
 
   // Like find_crossing, by one warp.
-  __device__ void cross(const uint32_t* bins, uint32_t count, uint32_t wanted) {
+  __device__ __noinline__ void cross(const uint32_t* bins, uint32_t count, uint32_t wanted) {
     sync();
     if (warp() == 0) {
+      constexpr uint32_t kAhead = 8;  // tiles of 32 bins
       uint32_t above = 0;
-      for (uint32_t top = count; top > 0; top -= kWarp) {
-        const uint32_t mine = bins[top - 1 - lane()];
-        const uint32_t sum = __reduce_add_sync(kAllLanes, mine);
-        if (above + sum >= wanted) {
-          above += warp_inclusive_sum(mine) - mine;
-          if (above < wanted && wanted <= above + mine) {
-            s_.crossing = {top - 1 - lane(), above, mine};
-          }
-          break;
+      bool found = false;
+#pragma unroll 1
+      for (uint32_t top = count; top > 0 && !found; top -= kAhead * kWarp) {
+        const uint32_t* const mine = bins + top - 1 - lane();
+        uint32_t sums[kAhead];
+#pragma unroll
+        for (uint32_t u = 0; u < kAhead; ++u) {
+          sums[u] = __reduce_add_sync(kAllLanes, mine[-static_cast<int>(u * kWarp)]);
         }
-        above += sum;
+        uint32_t tile = 0;
+#pragma unroll
+        for (uint32_t u = 0; u < kAhead; ++u) {
+          found = found || above + sums[u] >= wanted;
+          above += found ? 0 : sums[u];
+          tile += !found;
+        }
+        if (!found) continue;
+        const uint32_t inside = mine[-static_cast<int>(tile * kWarp)];
+        above += warp_inclusive_sum(inside) - inside;
+        if (above < wanted && wanted <= above + inside) {
+          s_.crossing = {top - 1 - tile * kWarp - lane(), above, inside};
+        }
       }
     }
     sync();
   }
 
   // The k best of the list's entries above the floor. False where there are fewer.
-  __device__ bool select_from_list(float ceiling) {
-    if (s_.total < p_.k) return false;
+  __device__ __forceinline__ bool select_from_list() {
+    const uint32_t k = s_.params.k;
     const float floor = __uint_as_float(bits_of_key(s_.floor_key));
-    const BinMap map = make_bin_map(floor, ceiling, kTailBins);
-    for_each_entry([&](float score, uint32_t, bool valid) {
-      if (valid && score > floor) atomicAdd(&s_.bins[map(score)], 1u);
-    });
-    cross(s_.bins, kTailBins, p_.k);
+    const BinMap map = make_bin_map(floor, s_.ceiling, kTailBins);
+    const uint32_t total = s_.total;
+#pragma unroll 4
+    for (uint32_t i = thread_; i < total; i += kTeamThreads) {
+      const float score = s_.list[i].score;
+      if (score > floor) atomicAdd(&s_.bins[map(score)], 1u);
+    }
+    cross(s_.bins, kTailBins, k);
+    mark(kMomentCut);
     const Crossing cut = s_.crossing;
     if (cut.bin == kNone) return false;
     if (cut.inside > kMaxRanked) {
-      select_by_digits(floor, {0, 64, p_.k, kNone});
+      select_by_digits(floor, {0, 64, k, kNone});
       return true;
     }
-    for_each_entry([&](float score, uint32_t position, bool valid) {
-      const bool counts = valid && score > floor;
-      const uint32_t bin = map(score);
-      const uint32_t votes = __ballot_sync(kAllLanes, counts && bin > cut.bin);
-      const uint32_t base = reserve(&s_.winners, __popc(votes));
-      if (counts && bin > cut.bin) put(base + __popc(votes & ptx::lanes_below()), position);
-      if (counts && bin == cut.bin) {
+    uint32_t mine = 0;
+#pragma unroll 4
+    for (uint32_t i = thread_; i < total; i += kTeamThreads) {
+      const float score = s_.list[i].score;
+      const uint32_t bin = score > floor ? map(score) : 0;
+      mine += bin > cut.bin;
+      if (score > floor && bin == cut.bin) {
         s_.ranked[atomicAdd(&s_.inside, 1u)] =
-            rank_key(order_key(__float_as_uint(score)), position);
+            rank_key(order_key(__float_as_uint(score)), s_.list[i].position);
       }
-    });
+    }
+    const uint32_t upto = warp_inclusive_sum(mine);
+    uint32_t slot = reserve(&s_.winners, __shfl_sync(kAllLanes, upto, kWarp - 1)) + upto - mine;
+#pragma unroll 2
+    for (uint32_t i = thread_; i < total; i += kTeamThreads) {
+      const Survivor e = s_.list[i];
+      if (e.score > floor && map(e.score) > cut.bin) put(slot++, e.position);
+    }
     sync();
     if (thread_ < cut.inside) {
-      const uint64_t mine = s_.ranked[thread_];
+      const uint64_t rank = s_.ranked[thread_];
       uint32_t better = 0;
+#pragma unroll 4
       for (uint32_t i = 0; i < cut.inside; i += 2) {  // ranks past the last are zero: the worst
         const auto pair = *reinterpret_cast<const ulonglong2*>(&s_.ranked[i]);
-        better += (pair.x > mine) + (pair.y > mine);
+        better += (pair.x > rank) + (pair.y > rank);
       }
-      if (cut.above + better < p_.k) put(cut.above + better, index_of_rank(mine));
+      if (cut.above + better < k) put(cut.above + better, index_of_rank(rank));
     }
     return true;
   }
 
   // Narrows `t` down, as tl_topk::narrow does, until at most `at_most` ranks pass.
   template <typename ForEachRank>
-  __device__ Threshold narrow_down(Threshold t, uint32_t at_most, uint32_t* bins,
-                                   uint32_t digit_bits, ForEachRank&& for_each_rank) {
-    const uint32_t index_bits = kWarp - __clz(length_ - 1);
+  __device__ __forceinline__ Threshold narrow_down(Threshold t, uint32_t at_most, uint32_t* bins,
+                                                   uint32_t digit_bits,
+                                                   ForEachRank&& for_each_rank) {
+    const uint32_t index_bits = kWarp - __clz(s_.length - 1);
+#pragma unroll 1
     while (t.passing > at_most) {
       if (t.shift == 32) {
         t.prefix = ((t.prefix + 1) << (32 - index_bits)) - 1;
@@ -312,7 +363,7 @@ class Tail {
       t.prefix = (t.prefix << bits) | c.bin;
       t.shift = next;
       t.wanted -= c.above;
-      t.passing = p_.k - t.wanted + c.inside;
+      t.passing = s_.params.k - t.wanted + c.inside;
       sync();
     }
     return t;
@@ -320,8 +371,8 @@ class Tail {
 
   // The k best of the list by digits of their ranks; entries at or below the floor do not count,
   // and a NaN floor rejects nothing.
-  __device__ void select_by_digits(float floor, Threshold t) {
-    t = narrow_down(t, p_.k, s_.bins, 9, [&](auto&& f) {
+  __device__ __noinline__ void select_by_digits(float floor, Threshold t) {
+    t = narrow_down(t, s_.params.k, s_.bins, 9, [&](auto&& f) {
       for_each_entry([&](float score, uint32_t position, bool valid) {
         f(rank_key(order_key(__float_as_uint(score)), position), valid && !(score <= floor));
       });
@@ -338,22 +389,20 @@ class Tail {
   // Calls f(score, position, valid) for the row, in whole warps.
   template <typename F>
   __device__ __forceinline__ void for_each_score(F&& f) const {
-    const auto* const scores = reinterpret_cast<const float4*>(
-        p_.scores + static_cast<uint64_t>(row_) * p_.width);
-    const uint32_t vectors = (length_ + 3) / 4;  // rows are whole pages, so all may be read
-    constexpr uint32_t kAhead = 4;               // loads under way at a time
-    for (uint32_t v = thread_; v - lane() < vectors; v += kAhead * kTeamThreads) {
-      float4 four[kAhead];
+    const float* const scores =
+        s_.params.scores + static_cast<uint64_t>(s_.row) * s_.params.width;
+    const uint32_t length = s_.length;
+    constexpr uint32_t kAhead = 8;  // loads under way at a time
+#pragma unroll 1
+    for (uint32_t i = thread_; i - lane() < length; i += kAhead * kTeamThreads) {
+      float x[kAhead];
 #pragma unroll
       for (uint32_t u = 0; u < kAhead; ++u) {
-        four[u] = __ldcg(scores + min(v + u * kTeamThreads, vectors - 1));
+        x[u] = __ldcg(scores + min(i + u * kTeamThreads, length - 1));
       }
 #pragma unroll
       for (uint32_t u = 0; u < kAhead; ++u) {
-        const uint32_t at = v + u * kTeamThreads;
-        const float x[4] = {four[u].x, four[u].y, four[u].z, four[u].w};
-#pragma unroll
-        for (uint32_t j = 0; j < 4; ++j) f(x[j], 4 * at + j, at < vectors && 4 * at + j < length_);
+        f(x[u], i + u * kTeamThreads, i + u * kTeamThreads < length);
       }
     }
   }
@@ -362,6 +411,7 @@ class Tail {
   __device__ __noinline__ void select_exactly() {
     // What misleads most often is a value that much of the row shares; then it is next to the
     // floor, and only positions remain to be decided.
+    const uint32_t k = s_.params.k;
     const uint32_t tie_key = s_.floor_key + 1;
     uint32_t above = 0;
     uint32_t equal = 0;
@@ -382,8 +432,8 @@ class Tail {
     sync();
     above = s_.tally[0];
     equal = s_.tally[1];
-    Threshold t{0, 64, p_.k, length_};
-    if (above < p_.k && p_.k <= above + equal) t = {tie_key, 32, p_.k - above, above + equal};
+    Threshold t{0, 64, k, s_.length};
+    if (above < k && k <= above + equal) t = {tie_key, 32, k - above, above + equal};
 
     t = narrow_down(t, kCapacity, reinterpret_cast<uint32_t*>(s_.list), kDigitBits,
                     [&](auto&& f) {
@@ -409,28 +459,33 @@ class Tail {
 
   static constexpr uint32_t kNone = 0xffffffffu;
 
-  const TailParams& p_;
   State& s_;
   uint32_t barrier_;
   uint32_t thread_;
-  uint32_t row_;
-  uint32_t length_;
 };
 
 // Called by all that multiply when they are done with a sequence: writes the heads of the block's
 // segments and, where the row's last tile is among this block's, selects.
 template <uint32_t kTile, uint32_t kQueries, uint32_t kTeams, uint32_t kCapacity, uint32_t kRatio,
           bool kLensPerQuery>
-__device__ __forceinline__ void finish_visit(FilterState& state, void* tails, const TailParams& p,
-                                             const Visit& visit, uint32_t nonce, bool ends,
-                                             uint32_t before, uint32_t total, const int* lens) {
+__device__ __noinline__ void finish_visit(FilterState& state, void* tails, const TailParams& p,
+                                          const Visit& visit, uint32_t nonce, bool ends,
+                                          uint32_t before, uint32_t total, const int* lens) {
   constexpr uint32_t kThreads = kTile / kKeysPerWarp * kLanes;
   constexpr uint32_t kTeamThreads = kThreads / kTeams;
   const Exchange& x = p.exchange;
   mark(kMomentFloor);
-  float ceilings[kQueries];
-#pragma unroll
-  for (uint32_t q = 0; q < kQueries; ++q) ceilings[q] = state.ceilings[q];
+  const uint32_t team = threadIdx.x / kTeamThreads;
+  auto& tail_state = static_cast<TailState<kCapacity>*>(tails)[team];
+  Tail<kTeamThreads, kCapacity> tail(tail_state, team);
+  const auto open = [&](uint32_t q) {
+    const int length = row_length<kQueries, kRatio, kLensPerQuery>(
+        lens, static_cast<int>(visit.sequence), static_cast<int>(q),
+        static_cast<int>(p.width / kPageKeys));
+    tail.open(p, visit.sequence * kQueries + q, static_cast<uint32_t>(length),
+              state.ceilings[q]);
+  };
+  if (ends) open(team);
   named_sync(kConsumersBarrier, kThreads);  // all survivors and scores are written
   if (threadIdx.x < kQueries) {
     const uint32_t q = threadIdx.x;
@@ -445,24 +500,18 @@ __device__ __forceinline__ void finish_visit(FilterState& state, void* tails, co
         : "memory");
     state.counts[q] = 0;
   }
-  named_sync(kConsumersBarrier, kThreads);
-  if (threadIdx.x == 0) store_volatile(&state.done, visit.number + 1);
   mark(kMomentPassed);
-  if (!ends) return;
-
-  const uint32_t team = threadIdx.x / kTeamThreads;
-  auto& tail = static_cast<TailState<kCapacity>*>(tails)[team];
-  const uint32_t first = block_of_tile(before, total, x.blocks);
-#pragma unroll
-  for (uint32_t q = 0; q < kQueries; ++q) {
-    if (q % kTeams != team) continue;
-    const int length = row_length<kQueries, kRatio, kLensPerQuery>(
-        lens, static_cast<int>(visit.sequence), static_cast<int>(q),
-        static_cast<int>(p.width / kPageKeys));
-    Tail<kTeamThreads, kCapacity>(p, tail, team, visit.sequence * kQueries + q,
-                                  static_cast<uint32_t>(length))
-        .run(first, visit.block, nonce, ceilings[q]);
+  if (ends) {
+    const uint32_t first = block_of_tile(before, total, x.blocks);
+#pragma unroll 1
+    for (uint32_t q = team; q < kQueries; q += kTeams) {
+      if (q != team) open(q);
+      tail.run(first, visit.block, nonce);
+      mark(kMomentEnd);
+    }
   }
+  named_sync(kConsumersBarrier, kThreads);  // counters and tails may be used again
+  if (threadIdx.x == 0) store_volatile(&state.done, visit.number + 1);
 }
 
 // What TileLang programs call: numbers and pointers only.

@@ -21,10 +21,6 @@ _PASSES = {
     "tl.disable_shared_memory_reuse": True,
     "tl.disable_thread_storage_sync": True,
 }
-#: Else the compiler contracts products and sums as it likes, in each program otherwise, and a score
-#: would depend on how many queries are scored beside it.
-_FLAGS = ("-fmad=false",)
-
 #: Of every launch, in order, before ``grid`` (thread blocks) and ``stream``; all are passed as
 #: integers. Arrays that a program does not use may be anything.
 _SCORING = {
@@ -76,7 +72,6 @@ def score_kernel(shape: ScoreShape) -> Program:
         arguments=(*_SCORING, *(_FUSED if shape.fused else ())),
         sources=tuple(sources),
         passes=_PASSES,
-        flags=_FLAGS,
         host=partial(_host, shape),
     )
 

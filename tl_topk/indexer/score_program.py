@@ -143,6 +143,7 @@ def score_program(shape: ScoreShape) -> Any:
             query_tile = T.alloc_shared((columns, DIM), key_type)
             key_ring = T.alloc_shared((stages, tile, DIM), key_type)
             scale_ring = T.alloc_shared((stages, tile), T.float32)
+            page_ring = T.alloc_shared((stages, tile_pages), T.int32)
             # Every lane of the loading warp arrives, so that none can do so ahead of the one that
             # announced the bytes; of the others one lane a warp.
             full = T.alloc_barrier([WARP] * stages)
@@ -173,6 +174,7 @@ def score_program(shape: ScoreShape) -> Any:
             phase = T.alloc_var(T.int32, init=0)  # how often the ring has gone round, modulo 2
             visits = T.alloc_var(T.int32, init=0)  # groups begun by this block
             numbers = T.alloc_var(T.int32, init=0)  # of the next pages, one a lane
+            following = T.alloc_var(T.int32, init=0)
             page = T.alloc_var(T.int32, init=0)
             if fused:
                 if thread < STATE_WORDS:
@@ -233,14 +235,18 @@ def score_program(shape: ScoreShape) -> Any:
                         T.mbarrier_arrive(query_full)
                         visits += 1
                         for t in T.serial(begin, end):
-                            # A page number takes as long to come as a tile: each lane brings one.
+                            # A page number takes longer to come than a tile: each lane brings one,
+                            # and those of the next round are on their way during this one.
                             at = T.bitwise_and(t - begin, WARP // tile_pages - 1) * tile_pages
                             if paged and at == 0:
                                 number = t * tile_pages + thread - consumers
-                                if g == guessed[0] and t == guessed[1]:
+                                if t > begin:
+                                    numbers = following
+                                elif g == guessed[0] and t == guessed[1]:
                                     numbers = guessed[2]
                                 else:
                                     numbers = table[g, T.min(number, table_width - 1)]
+                                following = table[g, T.min(number + WARP, table_width - 1)]
                                 # TMA fills pages that are not there with zeros.
                                 if number * PAGE >= extent:
                                     numbers = -1
@@ -249,6 +255,7 @@ def score_program(shape: ScoreShape) -> Any:
                                 # Apart from the copies, which one lane alone makes: all take part.
                                 for j in T.unroll(tile_pages):
                                     sources[j] = T.shfl_sync(numbers, at + j)
+                                    page_ring[stage, j] = sources[j]
                                 for j in T.unroll(tile_pages):
                                     for c in T.unroll(DIM // panel):
                                         T.tma_copy(
@@ -317,11 +324,7 @@ def score_program(shape: ScoreShape) -> Any:
                                 begins[v] = starts[T.min(row_number, rows - 1)]
                         T.mbarrier_wait_parity(query_full, visits & 1)
                         for t in T.serial(begin, end):
-                            # These are on their way while the keys are awaited.
-                            if paged:
-                                place = t * tile_pages + T.truncdiv(thread, 2 * PAGE)
-                                page = table[g, T.min(place, table_width - 1)]
-                            elif float8:
+                            if not paged and float8:  # on their way while the keys are awaited
                                 for v in T.unroll(dealt):
                                     scaled = origin + t * tile + row_of(v, thread)
                                     scale[v] = scales[T.min(scaled, width - 1)]
@@ -336,6 +339,8 @@ def score_program(shape: ScoreShape) -> Any:
                                 clear_accum=True,
                                 policy=T.GemmWarpPolicy.FullRow,
                             )
+                            if paged:
+                                page = page_ring[stage, T.truncdiv(thread, 2 * PAGE)]
                             if paged and float8:
                                 for v in T.unroll(dealt):
                                     scale[v] = scale_ring[stage, row_of(v, thread)]

@@ -11,10 +11,12 @@ __all__ = [
 ]  # fmt: skip
 
 WARP = 32
-STATE_WORDS = 64  # of the filter: at least sizeof(FilterState) / 4
+STATE_WORDS = 80  # of the filter: at least sizeof(FilterState) / 4
 PAGE_BYTES = PAGE * (DIM + SCALE_BYTES)  # of float8 keys
 _SHARED_BYTES = 224 * 1024
 _MAX_STAGES = 8
+#: What is under way delays whatever the blocks tell one another meanwhile.
+_MAX_FUSED_STAGES = 4
 _MAX_GROUP = 4  # queries over the same keys
 
 
@@ -121,7 +123,7 @@ class ScoreShape:
     @property
     def tail_words(self) -> int:
         """At least sizeof(TailState) / 4, of all teams."""
-        return self.tail_teams * (2 * self.list_entries + 800)
+        return self.tail_teams * (2 * self.list_entries + 1500)
 
     @property
     def stages(self) -> int:
@@ -132,7 +134,8 @@ class ScoreShape:
         ring_bytes -= query_bytes + 4 * self.columns
         if self.fused:
             ring_bytes -= kept_bytes + 4 * (self.tail_words + STATE_WORDS)
-        return min(_MAX_STAGES, ring_bytes // (self.tile * row_bytes))
+        most = _MAX_FUSED_STAGES if self.fused else _MAX_STAGES
+        return min(most, ring_bytes // (self.tile * row_bytes))
 
     @property
     def lens_are_lengths(self) -> bool:
