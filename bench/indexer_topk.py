@@ -30,9 +30,11 @@ from bench.machine import commit, machine
 from bench.results import EXACT, FUSED_SUITE, RESULTS, Document, Scoring
 from bench.tables import console_table
 from bench.targets import K, M
+from bench.tile import cycles_per_us
 from bench.timing import GraphTimer
 from tl_topk.indexer.arguments import Arguments
-from tl_topk.indexer.device_scores import compute_scores
+from tl_topk.indexer.device_scores import blocks_of, compute_scores, ready, select_pages
+from tl_topk.indexer.shapes import ScoreShape
 
 __all__ = ["CASES", "Case", "main"]
 
@@ -44,6 +46,12 @@ _FOOTPRINT = 260 << 20  # bytes of keys that the calls of a graph go round, larg
 
 #: What is timed, by the name of the way, and the backend that goes it.
 _WAYS = {"fused": "pipelined", "separate": "dsmem", "as dispatched": "auto"}
+
+#: Of ``indexer_clock.cuh``; a phase is called by the moment that ends it.
+MOMENTS = (
+    "start", "first keys", "first scores", "last scores", "floor", "survivors passed on",
+    "those of all blocks", "gathered", "threshold", "selected",
+)  # fmt: skip
 
 #: Microseconds for one query over so many keys; of others see :meth:`Case.target_us`.
 _TARGETS = {64 * K: 8.0, 128 * K: 10.0, 256 * K: 14.0, 512 * K: 23.0, M: 42.0}
@@ -163,13 +171,42 @@ def verdict(call: dict[str, Any], answer: Answer) -> str:
     return EXACT if bool(distinct) and torch.equal(chosen, best) else "wrong"
 
 
+class _DeviceArray:
+    """Memory that a library of ours keeps on the device, for torch to look at."""
+
+    def __init__(self, address: int, shape: tuple[int, ...]) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": shape, "typestr": "<i8", "data": (address, False), "version": 3
+        }  # fmt: skip
+
+
+def phases_of(calls: list[dict[str, Any]], outs: list[Tensor]) -> dict[str, float]:
+    """Of the fused kernel: microseconds from moment to moment in the block that selects."""
+    spent = []
+    for call, out in zip(calls, outs, strict=True):
+        a = plain_arguments(call)
+        scores = torch.empty(a.rows, a.width, device="cuda")
+        shape = ScoreShape(True, a.heads, a.next_n, a.has_scales, fused=True)
+        for _ in range(2):  # the first time the kernel itself is on its way
+            torch.cuda._sleep(200_000)  # so that the launch is ready before it may begin
+            select_pages(a, scores, out, timed=True)
+        clocks = ready(shape, a.device.index, timed=True)["clocks"]()
+        taken = torch.as_tensor(_DeviceArray(clocks, (256, len(MOMENTS))), device="cuda").cpu()
+        tiles = -(-a.width // shape.tile)
+        spent.append(taken[min(tiles, blocks_of(shape, a.device.index)) - 1].diff())
+    medians = torch.stack(spent).double().median(dim=0).values / cycles_per_us()
+    return {name: round(us, 3) for name, us in zip(MOMENTS[1:], medians.tolist(), strict=True)}
+
+
 def measure(case: Case, timer: GraphTimer) -> Iterator[Scoring]:
     calls = make_calls(case)
 
-    def scoring(way: str, us: float, noise_us: float, answer: str) -> Scoring:
+    def scoring(
+        way: str, us: float, noise_us: float, answer: str, phases: dict[str, float] | None = None
+    ) -> Scoring:
         return Scoring(
             way, case.queries, case.keys, case.heads, TOP, us, noise_us, answer, case.sequences,
-            case.floor_us, case.target_us,
+            case.floor_us, case.target_us, phases,
         )  # fmt: skip
 
     outs = [torch.empty(case.rows, TOP, dtype=torch.int32, device="cuda") for _ in calls]
@@ -180,7 +217,10 @@ def measure(case: Case, timer: GraphTimer) -> Iterator[Scoring]:
             partial(whole, backend, *pair) for pair in zip(calls, outs, strict=True)
         ]
         timing, answers = timer.time(launches)
-        yield scoring(way, timing.us, timing.noise_us, verdict(calls[0], answers[0]))
+        answer = verdict(calls[0], answers[0])
+        has_phases = way == "fused" and case.sequences == 1
+        phases = phases_of(calls, outs) if has_phases else None
+        yield scoring(way, timing.us, timing.noise_us, answer, phases)
     matrix = torch.empty(case.rows, case.keys, device="cuda")
     alone: list[Callable[[], Answer]] = [
         partial(scores_alone, plain_arguments(call), matrix, out)

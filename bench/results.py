@@ -108,6 +108,7 @@ class Scoring:
         sequences: each with keys of its own; 0 where the keys lie in a row, as in prefill.
         floor_us: what reading the keys, or the products, takes at the least.
         target_us: what the whole way may take.
+        phases: microseconds by phase of the block that selects, where the way was asked for them.
     """
 
     way: str
@@ -121,6 +122,7 @@ class Scoring:
     sequences: int = 1
     floor_us: float | None = None
     target_us: float | None = None
+    phases: dict[str, float] | None = None
 
     @property
     def problem(self) -> str:

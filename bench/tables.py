@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from rich.table import Table as ConsoleTable
 
-from bench.cases import Case, length_name
+from bench.cases import Case
 from bench.published import best_peer, founding
 from bench.results import (
     ENGINES_SUITE,

@@ -18,7 +18,7 @@ namespace tl_topk::indexer {
 
 constexpr uint32_t kKeysPerWarp = 16;  // of a tile
 constexpr uint32_t kMaxQueries = 4;
-constexpr uint32_t kMaxWarps = 8;
+constexpr uint32_t kMaxWarps = 16;
 constexpr uint32_t kMinusInfKey = 0x007fffffu;
 
 // A block's, in shared memory; zero at first.
@@ -33,7 +33,7 @@ struct FilterState {
 };
 
 // What the program sets aside, in words.
-static_assert(sizeof(FilterState) <= 80 * 4);
+static_assert(sizeof(FilterState) <= 112 * 4);
 
 __device__ __forceinline__ uint32_t load_volatile(const uint32_t* p) {
   return *static_cast<const volatile uint32_t*>(p);
@@ -192,61 +192,58 @@ __device__ __forceinline__ void find_floor(FilterState& state, const Exchange& x
                                            uint32_t length, uint32_t k) {
   constexpr uint32_t kWarpsPerTile = kTile / kKeysPerWarp;
   constexpr uint32_t kVectors = kWarpsPerTile / 4;   // of four maxima, of a block
-  constexpr uint32_t kHeld = kVectors == 2 ? 9 : 5;  // vectors a lane: 144 blocks, or 160
+  constexpr uint32_t kHeld = kVectors * 9 / 2;  // vectors a lane: 144 blocks
   constexpr uint32_t kPatience = 200;  // looks, half a microsecond each: not all blocks may run
-  static_assert(kVectors == 1 || kVectors == 2);
+  static_assert(kVectors % 2 == 0);
   const uint32_t lane = threadIdx.x % kLanes;
   uint32_t first = block_of_tile(before, total, x.blocks);
   const uint32_t last = block_of_tile(before + row_tiles - 1, total, x.blocks);
   // A block that comes to this row late is not waited for.
   if (first < last && tiles_before(first, total, x.blocks) < before) ++first;
   const uint32_t vectors = min((last - first + 1) * kVectors, kHeld * kLanes);
-  const uint32_t group_keys = kKeysPerWarp * sampled_tiles(visit.most_tiles);
-  const Ranks ranks = plan_ranks(k, length, 4 * vectors, group_keys);
+  const uint32_t group_keys = 2 * kKeysPerWarp * sampled_tiles(visit.most_tiles);
+  const Ranks ranks = plan_ranks(k, length, 2 * vectors, group_keys);
 
-  uint32_t keys[kHeld][4];
-  bool complete = false;
+  uint32_t keys[kHeld][2];  // of two warps' maxima the larger
+  bool complete = ranks.floor == 0;
+  uint32_t floor = 0;
+  uint32_t ceiling = 0;
 #pragma unroll 1
-  for (uint32_t look = 0; look < kPatience && !complete && ranks.floor != 0; ++look) {
-#pragma unroll
-    for (uint32_t u = 0; u < kHeld; ++u) {
-      const uint32_t at = min(u * kLanes + lane, vectors - 1);
-      const uint32_t* from =
-          x.published(x.segment(first + at / kVectors, visit.sequence, q)) + at % kVectors * 4;
-      asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                   : "=r"(keys[u][0]), "=r"(keys[u][1]), "=r"(keys[u][2]), "=r"(keys[u][3])
-                   : "l"(from));
-    }
+  for (uint32_t look = 0; look < kPatience && !complete; ++look) {
     bool all_here = true;
+    // In batches whose loads are all under way before the first is looked at: registers are few.
+    constexpr uint32_t kBatch = 9;
+    static_assert(kHeld % kBatch == 0);
 #pragma unroll
-    for (uint32_t u = 0; u < kHeld; ++u) {
+    for (uint32_t batch = 0; batch < kHeld; batch += kBatch) {
+      uint4 four[kBatch];
 #pragma unroll
-      for (uint32_t i = 0; i < 4; ++i) {
-        all_here &= (keys[u][i] & kMarkMask) == (nonce & kMarkMask);
+      for (uint32_t u = 0; u < kBatch; ++u) {
+        const uint32_t at = min((batch + u) * kLanes + lane, vectors - 1);
+        const uint32_t* from =
+            x.published(x.segment(first + at / kVectors, visit.sequence, q)) + at % kVectors * 4;
+        asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(four[u].x), "=r"(four[u].y), "=r"(four[u].z), "=r"(four[u].w)
+                     : "l"(from));
+      }
+#pragma unroll
+      for (uint32_t u = 0; u < kBatch; ++u) {
+        const uint32_t differs = ((four[u].x ^ nonce) | (four[u].y ^ nonce) | (four[u].z ^ nonce) |
+                                  (four[u].w ^ nonce)) & kMarkMask;
+        all_here &= differs == 0;
+        const bool counts = (batch + u) * kLanes + lane < vectors;
+        keys[batch + u][0] = counts ? max(four[u].x, four[u].y) & ~kMarkMask : 0;
+        keys[batch + u][1] = counts ? max(four[u].z, four[u].w) & ~kMarkMask : 0;
       }
     }
     complete = __all_sync(kEveryLane, all_here);
-  }
-  uint32_t floor = 0;
-  uint32_t ceiling = 0;
-  if (complete) {
-    uint32_t lowest = 0xffffffffu;
+    // Searched every time, so that the instructions are at hand when it counts.
     uint32_t highest = 0;
 #pragma unroll
-    for (uint32_t u = 0; u < kHeld; ++u) {
-      const bool counts = u * kLanes + lane < vectors;
-#pragma unroll
-      for (uint32_t i = 0; i < 4; ++i) {
-        const uint32_t key = keys[u][i] & ~kMarkMask;
-        if (counts) lowest = min(lowest, key);
-        keys[u][i] = counts ? key : 0;
-        highest = max(highest, keys[u][i]);
-      }
-    }
-    lowest = __reduce_min_sync(kEveryLane, lowest);
+    for (uint32_t u = 0; u < kHeld; ++u) highest = max(highest, max(keys[u][0], keys[u][1]));
     highest = __reduce_max_sync(kEveryLane, highest);
     // More than `floor` maxima lie above the lower bound, fewer above the upper one.
-    uint32_t below = lowest > 0 ? lowest - 1 : 0;
+    uint32_t below = 0;
     uint32_t above = highest;
     ceiling = highest | kMarkMask;
 #pragma unroll 1
@@ -255,8 +252,8 @@ __device__ __forceinline__ void find_floor(FilterState& state, const Exchange& x
       uint32_t better = 0;
 #pragma unroll
       for (uint32_t u = 0; u < kHeld; ++u) {
-#pragma unroll
-        for (uint32_t i = 0; i < 4; ++i) better += keys[u][i] > middle;
+        better += keys[u][0] > middle;
+        better += keys[u][1] > middle;
       }
       better = __reduce_add_sync(kEveryLane, better);
       if (better < ranks.ceiling) ceiling = middle | kMarkMask;
@@ -266,9 +263,11 @@ __device__ __forceinline__ void find_floor(FilterState& state, const Exchange& x
         below = middle;
         if (better <= ranks.floor + ranks.floor / 16) break;
       }
+      if (!complete && above - below < highest / 16) break;
     }
     floor = below;
   }
+  if (!complete || ranks.floor == 0) floor = ceiling = 0;
   // The floor of the visit before may still be needed.
   while (load_volatile(&state.done) != visit.number) __nanosleep(100);
   if (lane == 0) {

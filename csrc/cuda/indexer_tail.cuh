@@ -28,6 +28,7 @@ constexpr uint32_t kMaxRanked = 128;  // ranked by one comparison a pair
 constexpr uint32_t kMaxSegments = 160;  // of a row, a block each
 constexpr uint32_t kConsumersBarrier = 4;
 constexpr uint32_t kTeamBarrier = 5;  // and the next, for a second team
+constexpr uint32_t kRehearsalBarrier = 7;
 
 __device__ __forceinline__ void named_sync(uint32_t barrier, uint32_t threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
@@ -50,7 +51,6 @@ struct TailParams {
 // Of one team, in shared memory: parameters as well, so that the functions below need no stack.
 template <uint32_t kCapacity>
 struct TailState {
-  Survivor list[kCapacity];
   uint32_t bins[kTailBins];
   __align__(16) uint64_t ranked[kMaxRanked];
   uint32_t counts[kMaxSegments];   // survivors of each block that worked on the row
@@ -66,35 +66,51 @@ struct TailState {
   uint32_t winners;
   uint32_t inside;
   uint32_t tally[2];
+  __align__(16) Survivor list[kCapacity];
 };
 
 // What the program sets aside for it, in words.
 constexpr uint32_t kTailWords = 1500;  // beside the list
 
-// `kThreads` threads, whole warps, with a barrier of their own. This code runs once in a launch, by
-// one block, and comes from far away: it is short rather than unrolled.
-template <uint32_t kTeamThreads, uint32_t kCapacity>
+// `threads` threads, whole warps, with a barrier of their own. This code runs once in a launch, by
+// one block, and comes from far away: it is short rather than unrolled, and not inlined, so that it
+// can be rehearsed.
+template <uint32_t kCapacity>
 class Tail {
   using State = TailState<kCapacity>;
-  static constexpr uint32_t kTeamWarps = kTeamThreads / kWarp;
   static_assert(kCapacity * sizeof(Survivor) >= kDigitBins * 4, "digits are counted in the list");
   static_assert(sizeof(State) <= kCapacity * sizeof(Survivor) + kTailWords * 4);
-  static_assert(kTeamThreads >= kMaxRanked, "each ranks one");
 
  public:
-  __device__ Tail(State& state, uint32_t team)
-      : s_(state), barrier_(kTeamBarrier + team), thread_(threadIdx.x % kTeamThreads) {}
+  // What is asked of the team: by one of its threads, before the team runs.
+  static __device__ __forceinline__ void prepare(State& s, const TailParams& params, uint32_t row,
+                                                 uint32_t length, float ceiling) {
+    s.params = params;
+    s.row = row;
+    s.length = length;
+    s.ceiling = ceiling;
+  }
 
-  // Prepares for a row; the team's threads meet before they go on.
-  __device__ __forceinline__ void open(const TailParams& params, uint32_t row, uint32_t length,
-                                       float ceiling) {
-    for (uint32_t i = thread_; i < kTailBins; i += kTeamThreads) s_.bins[i] = 0;
-    if (thread_ < kMaxRanked) s_.ranked[thread_] = 0;
+  // `first` to `last`: the blocks that worked on the row. `state` is an address in shared memory:
+  // of a pointer it would not be known which memory it points to.
+  static __device__ __noinline__ void run(uint32_t state, uint32_t barrier, uint32_t threads,
+                                          uint32_t thread, uint32_t first, uint32_t last,
+                                          uint32_t nonce) {
+    Tail(state, barrier, threads, thread).select(first, last, nonce);
+  }
+
+ private:
+  __device__ Tail(uint32_t state, uint32_t barrier, uint32_t threads, uint32_t thread)
+      : s_(*static_cast<State*>(__cvta_shared_to_generic(state))),
+        address_(state),
+        barrier_(barrier),
+        threads_(threads),
+        thread_(thread) {}
+
+  __device__ __forceinline__ void select(uint32_t first, uint32_t last, uint32_t nonce) {
+    for (uint32_t i = thread_; i < kTailBins; i += threads_) s_.bins[i] = 0;
+    for (uint32_t i = thread_; i < kMaxRanked; i += threads_) s_.ranked[i] = 0;
     if (thread_ == 0) {
-      s_.params = params;
-      s_.row = row;
-      s_.length = length;
-      s_.ceiling = ceiling;
       s_.total = 0;
       s_.overflow = 0;
       s_.floor_key = 0;
@@ -103,36 +119,32 @@ class Tail {
       s_.crossing.bin = kNone;
     }
     sync();
-  }
-
-  // `first` to `last`: the blocks that worked on the row.
-  __device__ __forceinline__ void run(uint32_t first, uint32_t last, uint32_t nonce) {
     const uint32_t segments = last - first + 1;
     if (segments > kMaxSegments) {
       if (thread_ == 0) s_.overflow = 1;
     }
-    for (uint32_t from = warp() * kWarp; from < segments; from += kTeamThreads) {
+    for (uint32_t from = warp() * kWarp; from < segments; from += threads_) {
       await_heads(first, from, segments, tag_of(nonce));
     }
     sync();
     mark(kMomentHeads);
     const uint32_t k = s_.params.k;
-    if (s_.length <= k) return take_all();
+    if (s_.length <= k) return take_all(address_, threads_, thread_);
     if (s_.overflow == 0 && s_.total <= kCapacity && s_.total >= k) {
       gather(first, segments);
       sync();
       mark(kMomentGathered);
       if (select_from_list()) return;
     }
-    select_exactly();
+    select_exactly(address_, barrier_, threads_, thread_);
   }
 
- private:
   __device__ uint32_t lane() const { return threadIdx.x % kWarp; }
   __device__ uint32_t warp() const { return thread_ / kWarp; }
-  __device__ void sync() const { named_sync(barrier_, kTeamThreads); }
+  __device__ void sync() const { named_sync(barrier_, threads_); }
 
-  __device__ __noinline__ static uint32_t converted(const State& s, uint32_t position) {
+  static __device__ __noinline__ uint32_t converted(uint32_t state, uint32_t position) {
+    const State& s = *static_cast<State*>(__cvta_shared_to_generic(state));
     const TailParams& p = s.params;
     if (p.result == Result::kRagged) {
       return position + static_cast<uint32_t>(p.offsets[s.row]);
@@ -143,22 +155,33 @@ class Tail {
     const bool there = static_cast<uint32_t>(page) < p.pages;
     return there ? page * kPageKeys + position % kPageKeys : 0xffffffffu;
   }
-  // One slot of the result.
-  __device__ __forceinline__ void put(uint32_t slot, uint32_t position) const {
-    uint32_t index = position;
-    if (s_.params.result != Result::kPositions) index = converted(s_, position);
-    s_.params.indices[static_cast<uint64_t>(s_.row) * s_.params.k + slot] =
-        static_cast<int32_t>(index);
+
+  // Where the result goes.
+  struct Output {
+    int32_t* slots;
+    uint32_t state;
+    bool plain;
+
+    __device__ __forceinline__ void put(uint32_t slot, uint32_t position) const {
+      slots[slot] = static_cast<int32_t>(plain ? position : converted(state, position));
+    }
+  };
+  __device__ Output output() const {
+    const TailParams& p = s_.params;
+    return {p.indices + static_cast<uint64_t>(s_.row) * p.k, address_,
+            p.result == Result::kPositions};
   }
 
-  __device__ __noinline__ void take_all() const {
-    const uint32_t k = s_.params.k;
+  static __device__ __noinline__ void take_all(uint32_t state, uint32_t threads, uint32_t thread) {
+    const Tail tail(state, 0, threads, thread);
+    const Output out = tail.output();
+    const uint32_t k = tail.s_.params.k;
 #pragma unroll 1
-    for (uint32_t i = thread_; i < k; i += kTeamThreads) {
-      if (i < s_.length) {
-        put(i, i);
+    for (uint32_t i = thread; i < k; i += threads) {
+      if (i < tail.s_.length) {
+        out.put(i, i);
       } else {
-        s_.params.indices[static_cast<uint64_t>(s_.row) * k + i] = -1;
+        out.slots[i] = -1;
       }
     }
   }
@@ -186,7 +209,7 @@ class Tail {
     uint64_t seen;
     uint64_t content;
     do {
-      asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];"
+      asm volatile("ld.relaxed.gpu.v2.u64 {%0, %1}, [%2];"
                    : "=l"(seen), "=l"(content)
                    : "l"(head)
                    : "memory");
@@ -220,21 +243,21 @@ class Tail {
     const Survivor* from = s_.params.exchange.survivors(segment(first)) + lane();
     constexpr uint32_t kAhead = 9;  // loads under way at a time
 #pragma unroll 1
-    for (uint32_t i = warp(); i < segments; i += kAhead * kTeamWarps) {
+    for (uint32_t i = warp(); i < segments; i += kAhead * (threads_ / kWarp)) {
       Survivor got[kAhead];
 #pragma unroll
       for (uint32_t u = 0; u < kAhead; ++u) {
-        const uint32_t at = i + u * kTeamWarps;
+        const uint32_t at = i + u * (threads_ / kWarp);
         if (at < segments && lane() < s_.counts[at]) got[u] = from[at * stride];
       }
 #pragma unroll
       for (uint32_t u = 0; u < kAhead; ++u) {
-        const uint32_t at = i + u * kTeamWarps;
+        const uint32_t at = i + u * (threads_ / kWarp);
         if (at < segments && lane() < s_.counts[at]) s_.list[s_.offsets[at] + lane()] = got[u];
       }
     }
 #pragma unroll 1
-    for (uint32_t i = warp(); i < segments; i += kTeamWarps) {
+    for (uint32_t i = warp(); i < segments; i += (threads_ / kWarp)) {
 #pragma unroll 1
       for (uint32_t j = kWarp; j + lane() < s_.counts[i]; j += kWarp) {
         s_.list[s_.offsets[i] + j + lane()] = from[i * stride + j];
@@ -247,14 +270,14 @@ class Tail {
   __device__ __forceinline__ void for_each_entry(F&& f) const {
     const uint32_t total = s_.total;
 #pragma unroll 1
-    for (uint32_t i = thread_; i - lane() < total; i += kTeamThreads) {
+    for (uint32_t i = thread_; i - lane() < total; i += threads_) {
       const Survivor e = s_.list[min(i, total - 1)];
       f(e.score, e.position, i < total);
     }
   }
 
   // Like find_crossing, by one warp.
-  __device__ __noinline__ void cross(const uint32_t* bins, uint32_t count, uint32_t wanted) {
+  __device__ __forceinline__ void cross(const uint32_t* bins, uint32_t count, uint32_t wanted) {
     sync();
     if (warp() == 0) {
       constexpr uint32_t kAhead = 8;  // tiles of 32 bins
@@ -293,7 +316,7 @@ class Tail {
     const BinMap map = make_bin_map(floor, s_.ceiling, kTailBins);
     const uint32_t total = s_.total;
 #pragma unroll 4
-    for (uint32_t i = thread_; i < total; i += kTeamThreads) {
+    for (uint32_t i = thread_; i < total; i += threads_) {
       const float score = s_.list[i].score;
       if (score > floor) atomicAdd(&s_.bins[map(score)], 1u);
     }
@@ -302,12 +325,13 @@ class Tail {
     const Crossing cut = s_.crossing;
     if (cut.bin == kNone) return false;
     if (cut.inside > kMaxRanked) {
-      select_by_digits(floor, {0, 64, k, kNone});
+      select_by_digits(address_, barrier_, threads_, thread_, floor, {0, 64, k, kNone});
       return true;
     }
+    const Output out = output();
     uint32_t mine = 0;
 #pragma unroll 4
-    for (uint32_t i = thread_; i < total; i += kTeamThreads) {
+    for (uint32_t i = thread_; i < total; i += threads_) {
       const float score = s_.list[i].score;
       const uint32_t bin = score > floor ? map(score) : 0;
       mine += bin > cut.bin;
@@ -319,20 +343,20 @@ class Tail {
     const uint32_t upto = warp_inclusive_sum(mine);
     uint32_t slot = reserve(&s_.winners, __shfl_sync(kAllLanes, upto, kWarp - 1)) + upto - mine;
 #pragma unroll 2
-    for (uint32_t i = thread_; i < total; i += kTeamThreads) {
+    for (uint32_t i = thread_; i < total; i += threads_) {
       const Survivor e = s_.list[i];
-      if (e.score > floor && map(e.score) > cut.bin) put(slot++, e.position);
+      if (e.score > floor && map(e.score) > cut.bin) out.put(slot++, e.position);
     }
     sync();
-    if (thread_ < cut.inside) {
-      const uint64_t rank = s_.ranked[thread_];
+    for (uint32_t own = thread_; own < cut.inside; own += threads_) {
+      const uint64_t rank = s_.ranked[own];
       uint32_t better = 0;
 #pragma unroll 4
       for (uint32_t i = 0; i < cut.inside; i += 2) {  // ranks past the last are zero: the worst
         const auto pair = *reinterpret_cast<const ulonglong2*>(&s_.ranked[i]);
         better += (pair.x > rank) + (pair.y > rank);
       }
-      if (cut.above + better < k) put(cut.above + better, index_of_rank(rank));
+      if (cut.above + better < k) out.put(cut.above + better, index_of_rank(rank));
     }
     return true;
   }
@@ -352,7 +376,7 @@ class Tail {
       // A digit is of the key or of the index, never of both.
       const uint32_t bits = min(digit_bits, t.shift > 32 ? t.shift - 32 : t.shift);
       const uint32_t next = t.shift - bits;
-      for (uint32_t i = thread_; i < 1u << digit_bits; i += kTeamThreads) bins[i] = 0;
+      for (uint32_t i = thread_; i < 1u << digit_bits; i += threads_) bins[i] = 0;
       sync();
       for_each_rank([&](uint64_t rank, bool valid) {
         const auto digit = static_cast<uint32_t>(rank >> next) & ((1u << bits) - 1);
@@ -371,7 +395,13 @@ class Tail {
 
   // The k best of the list by digits of their ranks; entries at or below the floor do not count,
   // and a NaN floor rejects nothing.
-  __device__ __noinline__ void select_by_digits(float floor, Threshold t) {
+  static __device__ __noinline__ void select_by_digits(uint32_t state, uint32_t barrier,
+                                                       uint32_t threads, uint32_t thread,
+                                                       float floor, Threshold t) {
+    Tail(state, barrier, threads, thread).select_by_digits(floor, t);
+  }
+  __device__ __forceinline__ void select_by_digits(float floor, Threshold t) {
+    const Output out = output();
     t = narrow_down(t, s_.params.k, s_.bins, 9, [&](auto&& f) {
       for_each_entry([&](float score, uint32_t position, bool valid) {
         f(rank_key(order_key(__float_as_uint(score)), position), valid && !(score <= floor));
@@ -382,7 +412,7 @@ class Tail {
                         t.passes(rank_key(order_key(__float_as_uint(score)), position));
       const uint32_t votes = __ballot_sync(kAllLanes, wins);
       const uint32_t base = reserve(&s_.winners, __popc(votes));
-      if (wins) put(base + __popc(votes & ptx::lanes_below()), position);
+      if (wins) out.put(base + __popc(votes & ptx::lanes_below()), position);
     });
   }
 
@@ -394,21 +424,25 @@ class Tail {
     const uint32_t length = s_.length;
     constexpr uint32_t kAhead = 8;  // loads under way at a time
 #pragma unroll 1
-    for (uint32_t i = thread_; i - lane() < length; i += kAhead * kTeamThreads) {
+    for (uint32_t i = thread_; i - lane() < length; i += kAhead * threads_) {
       float x[kAhead];
 #pragma unroll
       for (uint32_t u = 0; u < kAhead; ++u) {
-        x[u] = __ldcg(scores + min(i + u * kTeamThreads, length - 1));
+        x[u] = __ldcg(scores + min(i + u * threads_, length - 1));
       }
 #pragma unroll
       for (uint32_t u = 0; u < kAhead; ++u) {
-        f(x[u], i + u * kTeamThreads, i + u * kTeamThreads < length);
+        f(x[u], i + u * threads_, i + u * threads_ < length);
       }
     }
   }
 
   // The way without survivors: narrows the row down to what the list can hold, then selects.
-  __device__ __noinline__ void select_exactly() {
+  static __device__ __noinline__ void select_exactly(uint32_t state, uint32_t barrier,
+                                                     uint32_t threads, uint32_t thread) {
+    Tail(state, barrier, threads, thread).select_exactly();
+  }
+  __device__ __forceinline__ void select_exactly() {
     // What misleads most often is a value that much of the row shares; then it is next to the
     // floor, and only positions remain to be decided.
     const uint32_t k = s_.params.k;
@@ -454,38 +488,63 @@ class Tail {
       if (passes) s_.list[base + __popc(votes & ptx::lanes_below())] = {score, position};
     });
     sync();
-    select_by_digits(NAN, t);
+    select_by_digits(address_, barrier_, threads_, thread_, NAN, t);
   }
 
   static constexpr uint32_t kNone = 0xffffffffu;
 
   State& s_;
+  uint32_t address_;  // of the same
   uint32_t barrier_;
+  uint32_t threads_;
   uint32_t thread_;
 };
+
+// What a rehearsal needs in shared memory: a state with next to no list, and an exchange.
+constexpr uint32_t kRehearsalWords = kTailWords + 32;
+
+// Called by one warp of a block that will select, while the first keys are on their way: goes once
+// through the selection, of one survivor of one segment. When it is in earnest, the instructions lie
+// in the multiprocessor's cache.
+template <uint32_t kCapacity>
+__device__ __forceinline__ void rehearse(void* memory) {
+  auto& state = *static_cast<TailState<kCapacity>*>(memory);
+  unsigned char* const parts = reinterpret_cast<unsigned char*>(state.list + 1) + 8;
+  const Exchange exchange{parts, 0, 1, 1, 1, 4};
+  if (threadIdx.x % kLanes == 0) {
+    *exchange.head(0) = {tag_of(1), 1, order_key(__float_as_uint(1.0f))};
+    *exchange.survivors(0) = {2.0f, 0};
+  }
+  __syncwarp();
+  const TailParams params{nullptr, reinterpret_cast<int32_t*>(parts + 48), nullptr, nullptr,
+                          exchange, kPageKeys, 0, 1, Result::kPositions};
+  if (threadIdx.x % kLanes == 0) Tail<kCapacity>::prepare(state, params, 0, 2, 3.0f);
+  Tail<kCapacity>::run(static_cast<uint32_t>(__cvta_generic_to_shared(memory)), kRehearsalBarrier,
+                       kLanes, threadIdx.x % kLanes, 0, 0, 1);
+}
 
 // Called by all that multiply when they are done with a sequence: writes the heads of the block's
 // segments and, where the row's last tile is among this block's, selects.
 template <uint32_t kTile, uint32_t kQueries, uint32_t kTeams, uint32_t kCapacity, uint32_t kRatio,
           bool kLensPerQuery>
-__device__ __noinline__ void finish_visit(FilterState& state, void* tails, const TailParams& p,
-                                          const Visit& visit, uint32_t nonce, bool ends,
-                                          uint32_t before, uint32_t total, const int* lens) {
+__device__ __forceinline__ void finish_visit(FilterState& state, void* tails, const TailParams& p,
+                                             const Visit& visit, uint32_t nonce, bool ends,
+                                             uint32_t before, uint32_t total, const int* lens) {
   constexpr uint32_t kThreads = kTile / kKeysPerWarp * kLanes;
   constexpr uint32_t kTeamThreads = kThreads / kTeams;
   const Exchange& x = p.exchange;
   mark(kMomentFloor);
   const uint32_t team = threadIdx.x / kTeamThreads;
   auto& tail_state = static_cast<TailState<kCapacity>*>(tails)[team];
-  Tail<kTeamThreads, kCapacity> tail(tail_state, team);
-  const auto open = [&](uint32_t q) {
+  const auto prepare = [&](uint32_t q) {
+    if (threadIdx.x % kTeamThreads != 0) return;
     const int length = row_length<kQueries, kRatio, kLensPerQuery>(
         lens, static_cast<int>(visit.sequence), static_cast<int>(q),
         static_cast<int>(p.width / kPageKeys));
-    tail.open(p, visit.sequence * kQueries + q, static_cast<uint32_t>(length),
-              state.ceilings[q]);
+    Tail<kCapacity>::prepare(tail_state, p, visit.sequence * kQueries + q,
+                             static_cast<uint32_t>(length), state.ceilings[q]);
   };
-  if (ends) open(team);
+  if (ends) prepare(team);
   named_sync(kConsumersBarrier, kThreads);  // all survivors and scores are written
   if (threadIdx.x < kQueries) {
     const uint32_t q = threadIdx.x;
@@ -505,8 +564,10 @@ __device__ __noinline__ void finish_visit(FilterState& state, void* tails, const
     const uint32_t first = block_of_tile(before, total, x.blocks);
 #pragma unroll 1
     for (uint32_t q = team; q < kQueries; q += kTeams) {
-      if (q != team) open(q);
-      tail.run(first, visit.block, nonce);
+      if (q != team) prepare(q);
+      Tail<kCapacity>::run(static_cast<uint32_t>(__cvta_generic_to_shared(&tail_state)),
+                           kTeamBarrier + team, kTeamThreads, threadIdx.x % kTeamThreads, first,
+                           visit.block, nonce);
       mark(kMomentEnd);
     }
   }
@@ -515,6 +576,20 @@ __device__ __noinline__ void finish_visit(FilterState& state, void* tails, const
 }
 
 // What TileLang programs call: numbers and pointers only.
+
+// Called by `threads` threads of every block: the results of sequences of which nothing is seen.
+template <int kQueries, int kRatio, bool kLensPerQuery>
+__device__ __forceinline__ void fill_empty(const int* lens, int sequences, int table_width,
+                                           int block, int blocks, int threads, int* indices,
+                                           int k) {
+#pragma unroll 1
+  for (int s = block; s < sequences; s += blocks) {
+    if (extent_on_pages<kQueries, kRatio, kLensPerQuery>(lens, s, table_width).keys > 0) continue;
+    int* const row = indices + static_cast<int64_t>(s) * kQueries * k;
+#pragma unroll 1
+    for (int i = static_cast<int>(threadIdx.x); i < kQueries * k; i += threads) row[i] = -1;
+  }
+}
 
 template <uint32_t kTile, uint32_t kQueries, uint32_t kTeams, uint32_t kCapacity, uint32_t kRatio,
           bool kLensPerQuery>

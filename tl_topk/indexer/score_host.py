@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tl_topk.indexer.shapes import DIM, PAGE, SCALE_BYTES, WARP, ScoreShape
+from tl_topk.indexer.shapes import DIM, PAGE, SCALE_BYTES, ScoreShape
 from tl_topk.indexer.tensor_maps import TensorMap, host_with_maps
 from tl_topk.tile.compiler import Kernel, Program
 from tl_topk.tile.toolchain import header_folder, with_included
@@ -53,8 +53,10 @@ _FUSED = {
 RESULT_KINDS = {"positions": 0, "slots": 1, "ragged": 2}
 
 
-def score_kernel(shape: ScoreShape) -> Program:
-    """The program for ``shape``."""
+def score_kernel(shape: ScoreShape, timed: bool = False) -> Program:
+    """The program for ``shape``. A timed one, for benchmarks, is fused and also keeps clocks: see
+    ``indexer_clock.cuh``.
+    """
     here = Path(__file__).parent
     names = ("score_host", "score_program", "shapes", "sizes", "tensor_maps")
     sources = [here / f"{name}.py" for name in names]
@@ -67,11 +69,12 @@ def score_kernel(shape: ScoreShape) -> Program:
         return score_program(shape)
 
     return Program(
-        name=f"indexer-{shape.name}",
+        name=f"indexer-{shape.name}{'-timed' * timed}",
         trace=trace,
         arguments=(*_SCORING, *(_FUSED if shape.fused else ())),
         sources=tuple(sources),
         passes=_PASSES,
+        flags=("-DTL_TOPK_PHASE_CLOCK",) if timed else (),
         host=partial(_host, shape),
     )
 

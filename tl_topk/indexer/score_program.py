@@ -24,6 +24,7 @@ from tl_topk.indexer.shapes import (
     DIM,
     PAGE,
     PAGE_BYTES,
+    REHEARSAL_WORDS,
     SCALE_BYTES,
     STATE_WORDS,
     WARP,
@@ -63,6 +64,8 @@ def score_program(shape: ScoreShape) -> Any:
     weigh = f"{_NATIVE}weigh<{queries}, {heads}, {'true' if in_registers else 'false'}>"
     sift = f"{_NATIVE}sift<{tile}, {queries}, {shape.kept_tiles}>"
     guess = f"{_NATIVE}guess<{tile}, {queries}>"
+    rehearse = f"{_NATIVE}rehearse<{shape.list_entries}>"
+    fill_empty = f"{_NATIVE}fill_empty<{queries}, {ratio}, {each}>"
     conclude = (
         f"{_NATIVE}conclude<{tile}, {queries}, {shape.tail_teams}, {shape.list_entries}, {ratio},"
         f" {each}>"
@@ -158,6 +161,7 @@ def score_program(shape: ScoreShape) -> Any:
             kept = T.alloc_shared((shape.kept_tiles * dealt * consumers,), T.float32)
             state = T.alloc_shared((STATE_WORDS,), T.int32)
             tails = T.alloc_shared((shape.tail_words,), T.int32)
+            rehearsal = T.alloc_shared((REHEARSAL_WORDS,), T.int32)
 
             thread = T.get_thread_binding()
             work = T.alloc_local((6,), T.int32)  # total, first, last, group, group_end, before
@@ -201,7 +205,10 @@ def score_program(shape: ScoreShape) -> Any:
             else:
                 T.call_extern("handle", f"{_NATIVE}allow_next_kernel")
 
-            if fused and thread >= consumers + WARP:
+            if fused and thread >= shape.threads - WARP:
+                if work[1] < work[2] and (groups > 1 or work[2] == work[0]):
+                    T.call_extern("handle", rehearse, T.address_of(rehearsal[0]))
+            elif fused and thread >= consumers + WARP:
                 for g in T.serial(work[3], work[4]):
                     extent = extent_of(starts, lens, lengths, g, 0)
                     tiles = T.ceildiv(extent, tile)
@@ -405,5 +412,10 @@ def score_program(shape: ScoreShape) -> Any:
                         if thread % WARP == 0:
                             T.mbarrier_arrive(query_empty)
                     before += tiles
+                if fused:
+                    T.call_extern(
+                        "handle", fill_empty, T.address_of(lens[0, 0]), groups, table_width, block,
+                        grid, consumers, T.address_of(indices[0]), k,
+                    )  # fmt: skip
 
     return score

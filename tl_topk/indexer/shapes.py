@@ -7,16 +7,18 @@ from dataclasses import dataclass
 from tl_topk.indexer.sizes import DIM, PAGE, SCALE_BYTES
 
 __all__ = [
-    "DIM", "PAGE", "PAGE_BYTES", "SCALE_BYTES", "STATE_WORDS", "WARP", "ScoreShape",
+    "DIM", "PAGE", "PAGE_BYTES", "SCALE_BYTES", "REHEARSAL_WORDS", "STATE_WORDS", "WARP", "ScoreShape",
 ]  # fmt: skip
 
 WARP = 32
-STATE_WORDS = 80  # of the filter: at least sizeof(FilterState) / 4
+REHEARSAL_WORDS = 1532  # at least kRehearsalWords
+STATE_WORDS = 112  # of the filter: at least sizeof(FilterState) / 4
 PAGE_BYTES = PAGE * (DIM + SCALE_BYTES)  # of float8 keys
 _SHARED_BYTES = 224 * 1024
 _MAX_STAGES = 8
-#: What is under way delays whatever the blocks tell one another meanwhile.
-_MAX_FUSED_STAGES = 4
+#: To a multiprocessor, from pages: enough to keep the memory busy, and not so many that all else that
+#: goes to memory meanwhile waits behind them.
+_BYTES_UNDER_WAY = 100 * 1024
 _MAX_GROUP = 4  # queries over the same keys
 
 
@@ -73,8 +75,10 @@ class ScoreShape:
     @property
     def tile(self) -> int:
         """Keys multiplied at once: as many as leaves the threads registers enough."""
-        if self.paged or not self.float8 or self.columns > 128:
+        if not self.float8 or self.columns > 128:
             return 128
+        if self.paged:
+            return 256 if self.fused and self.columns <= 64 else 128
         return 192
 
     @property
@@ -98,8 +102,10 @@ class ScoreShape:
 
     @property
     def helpers(self) -> int:
-        """Threads that do not multiply: a warp that loads, and those that find floors."""
-        return (1 + self.guessers) * WARP
+        """Threads that do not multiply: a warp that loads, those that find floors, and in fused
+        programs one that rehearses the selection.
+        """
+        return (1 + self.guessers + self.fused) * WARP
 
     @property
     def threads(self) -> int:
@@ -133,9 +139,12 @@ class ScoreShape:
         ring_bytes = _SHARED_BYTES // self.blocks_per_multiprocessor
         ring_bytes -= query_bytes + 4 * self.columns
         if self.fused:
-            ring_bytes -= kept_bytes + 4 * (self.tail_words + STATE_WORDS)
-        most = _MAX_FUSED_STAGES if self.fused else _MAX_STAGES
-        return min(most, ring_bytes // (self.tile * row_bytes))
+            ring_bytes -= kept_bytes + 4 * (self.tail_words + STATE_WORDS + REHEARSAL_WORDS)
+        tile_bytes = self.tile * row_bytes
+        most = _MAX_STAGES
+        if self.paged:
+            most = _BYTES_UNDER_WAY // (self.blocks_per_multiprocessor * tile_bytes)
+        return min(most, ring_bytes // tile_bytes)
 
     @property
     def lens_are_lengths(self) -> bool:
