@@ -78,7 +78,7 @@ class ScoreShape:
         if not self.float8 or self.columns > 128:
             return 128
         if self.paged:
-            return 256 if self.fused and self.columns <= 64 else 128
+            return 256 if self.fused and self.queries == 1 else 128
         return 192
 
     @property
@@ -114,7 +114,7 @@ class ScoreShape:
     @property
     def kept_tiles(self) -> int:
         """Tiles whose scores a block keeps until the floor is known."""
-        return 12 if self.dealt == 1 else 8
+        return 12 if self.dealt == 1 else 6
 
     @property
     def tail_teams(self) -> int:
@@ -124,7 +124,7 @@ class ScoreShape:
     @property
     def list_entries(self) -> int:
         """Candidates that a team can hold."""
-        return (8192 if self.queries == 1 else 6144) if self.float8 else 5120
+        return (8192 if self.queries == 1 else 6144) if self.float8 else 4608
 
     @property
     def tail_words(self) -> int:
