@@ -193,6 +193,7 @@ __device__ __forceinline__ void find_floor(FilterState& state, const Exchange& x
   constexpr uint32_t kWarpsPerTile = kTile / kKeysPerWarp;
   constexpr uint32_t kVectors = kWarpsPerTile / 4;   // of four maxima, of a block
   constexpr uint32_t kHeld = kVectors * 9 / 2;  // vectors a lane: 144 blocks
+  constexpr uint32_t kMostSteps = 40;
   constexpr uint32_t kPatience = 200;  // looks, half a microsecond each: not all blocks may run
   static_assert(kVectors % 2 == 0);
   const uint32_t lane = threadIdx.x % kLanes;
@@ -238,34 +239,60 @@ __device__ __forceinline__ void find_floor(FilterState& state, const Exchange& x
     }
     complete = __all_sync(kEveryLane, all_here);
     // Searched every time, so that the instructions are at hand when it counts.
+    uint32_t lowest = 0xffffffffu;
     uint32_t highest = 0;
 #pragma unroll
-    for (uint32_t u = 0; u < kHeld; ++u) highest = max(highest, max(keys[u][0], keys[u][1]));
+    for (uint32_t u = 0; u < kHeld; ++u) {
+      highest = max(highest, max(keys[u][0], keys[u][1]));
+      if (u * kLanes + lane < vectors) lowest = min(lowest, min(keys[u][0], keys[u][1]));
+    }
     highest = __reduce_max_sync(kEveryLane, highest);
-    // More than `floor` maxima lie above the lower bound, fewer above the upper one.
-    uint32_t below = 0;
+    lowest = __reduce_min_sync(kEveryLane, lowest);
+    // More than `wanted` maxima lie above the lower bound, fewer above the upper one. The floor is
+    // searched for first, then the ceiling, both by guessing that maxima lie evenly in between.
+    uint32_t below = lowest > 0 ? lowest - 1 : 0;
     uint32_t above = highest;
+    uint32_t above_below = 2 * vectors;  // maxima above the lower bound
+    uint32_t above_above = 0;
+    uint32_t wanted = ranks.floor;
     ceiling = highest | kMarkMask;
+    floor = below;
 #pragma unroll 1
-    while (above - below > kMarkMask) {
-      const uint32_t middle = below + (above - below) / 2;
-      uint32_t better = 0;
+    for (uint32_t step = 0; step < kMostSteps && above - below > kMarkMask; ++step) {
+      const float excess = static_cast<float>(above_below) - static_cast<float>(wanted);
+      const float part = __fdividef(excess, static_cast<float>(above_below - above_above));
+      const auto width = static_cast<float>(above - below);
+      // Every fourth step halves, wherever they lie.
+      const float share = step % 4 == 3 ? 0.5f : fminf(fmaxf(part, 0.03f), 0.97f);
+      const uint32_t middle = below + max(1u, static_cast<uint32_t>(width * share));
+      uint32_t better[4] = {};
 #pragma unroll
       for (uint32_t u = 0; u < kHeld; ++u) {
-        better += keys[u][0] > middle;
-        better += keys[u][1] > middle;
+        better[u % 2 * 2] += keys[u][0] > middle;
+        better[u % 2 * 2 + 1] += keys[u][1] > middle;
       }
-      better = __reduce_add_sync(kEveryLane, better);
-      if (better < ranks.ceiling) ceiling = middle | kMarkMask;
-      if (better < ranks.floor) {
+      const uint32_t count =
+          __reduce_add_sync(kEveryLane, better[0] + better[1] + better[2] + better[3]);
+      if (count < ranks.ceiling) ceiling = min(ceiling, middle | kMarkMask);
+      if (count < wanted) {
         above = middle;
+        above_above = count;
       } else {
         below = middle;
-        if (better <= ranks.floor + ranks.floor / 16) break;
+        above_below = count;
       }
-      if (!complete && above - below < highest / 16) break;
+      if (wanted == ranks.floor) {
+        if (count >= wanted) floor = middle;
+        if (count < wanted || count > wanted + wanted / 16) continue;
+        if (!complete || ranks.ceiling + 1 >= wanted) break;
+        wanted = ranks.ceiling;
+        above = highest;
+        above_above = 0;
+        step = max(step, kMostSteps - 4);
+      } else if (count < wanted && count >= wanted / 2) {
+        break;
+      }
     }
-    floor = below;
   }
   if (!complete || ranks.floor == 0) floor = ceiling = 0;
   // The floor of the visit before may still be needed.
