@@ -83,9 +83,7 @@ def test_a_hint_changes_nothing(way: Way, rng: np.random.Generator, wild: list[i
     given = {**paged_call(rng, [3000, 9]).on(way.device), "k": 64, "backend": way.backend}
     hint = torch.tensor([wild, wild], dtype=torch.int32, device=way.device)
     hinted = tl_topk.indexer_topk(hint=hint, **given)
-    assert torch.equal(
-        hinted.sort(dim=1).values, tl_topk.indexer_topk(**given).sort(dim=1).values
-    )
+    assert torch.equal(hinted.sort(dim=1).values, tl_topk.indexer_topk(**given).sort(dim=1).values)
 
 
 def test_pages_that_are_not_there(way: Way, rng: np.random.Generator) -> None:

@@ -1,10 +1,10 @@
 // What the blocks of a fused indexer pass on to one another, in one piece of global memory that
-// needs no initialisation. A block has a *segment* for each row it works on: the maxima of its first
-// keys, from which all blocks guess the row's floor, then what passed the floor, then a head that
-// says it is all there.
+// needs no initialisation. A block has a *segment* for each row it works on: the maxima of its
+// first keys, from which all blocks guess the row's floor, then what passed the floor, then a head
+// that says it is all there.
 //
-// Heads and maxima carry the launch's number, and whoever has used them takes it away again, so that
-// a replay of the same launch in a CUDA graph does not find those of the time before.
+// Heads and maxima carry the launch's number, and whoever has used them takes it away again, so
+// that a replay of the same launch in a CUDA graph does not find those of the time before.
 #pragma once
 
 #include <cstdint>

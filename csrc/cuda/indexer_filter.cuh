@@ -27,7 +27,7 @@ struct FilterState {
   uint32_t done;                // visits that have ended
   uint32_t counts[kMaxQueries];
   float floors[kMaxQueries];
-  float ceilings[kMaxQueries];  // guesses: the k-th score is not above them
+  float ceilings[kMaxQueries];      // guesses: the k-th score is not above them
   Survivor* segments[kMaxQueries];  // the visit's, set with the floors
   uint32_t maxima[kMaxQueries][kMaxWarps];
 };
@@ -191,8 +191,8 @@ __device__ __forceinline__ void find_floor(FilterState& state, const Exchange& x
                                            uint32_t before, uint32_t row_tiles, uint32_t total,
                                            uint32_t length, uint32_t k) {
   constexpr uint32_t kWarpsPerTile = kTile / kKeysPerWarp;
-  constexpr uint32_t kVectors = kWarpsPerTile / 4;   // of four maxima, of a block
-  constexpr uint32_t kHeld = kVectors * 9 / 2;  // vectors a lane: 144 blocks
+  constexpr uint32_t kVectors = kWarpsPerTile / 4;  // of four maxima, of a block
+  constexpr uint32_t kHeld = kVectors * 9 / 2;      // vectors a lane: 144 blocks
   constexpr uint32_t kMostSteps = 40;
   constexpr uint32_t kPatience = 200;  // looks, half a microsecond each: not all blocks may run
   static_assert(kVectors % 2 == 0);
@@ -230,7 +230,8 @@ __device__ __forceinline__ void find_floor(FilterState& state, const Exchange& x
 #pragma unroll
       for (uint32_t u = 0; u < kBatch; ++u) {
         const uint32_t differs = ((four[u].x ^ nonce) | (four[u].y ^ nonce) | (four[u].z ^ nonce) |
-                                  (four[u].w ^ nonce)) & kMarkMask;
+                                  (four[u].w ^ nonce)) &
+                                 kMarkMask;
         all_here &= differs == 0;
         const bool counts = (batch + u) * kLanes + lane < vectors;
         keys[batch + u][0] = counts ? max(four[u].x, four[u].y) & ~kMarkMask : 0;

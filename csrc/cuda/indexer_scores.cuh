@@ -14,13 +14,13 @@ constexpr int kPageKeys = 64;
 // function look at all of it.
 __device__ __forceinline__ void keep(float* mine, int index, float value) { mine[index] = value; }
 
-// The weighted sum over heads of what is positive of two keys' products with each query: of the keys
-// in rows lane / 4 and lane / 4 + 8 of the warp's 16. The sums are dealt to the four lanes that
-// share the keys: sums[v] is of key i and query n with i * kQueries + n == 4 v + lane % 4, where
-// there are so many; with one query lanes 2 and 3 repeat 0 and 1.
+// The weighted sum over heads of what is positive of two keys' products with each query: of the
+// keys in rows lane / 4 and lane / 4 + 8 of the warp's 16. The sums are dealt to the four lanes
+// that share the keys: sums[v] is of key i and query n with i * kQueries + n == 4 v + lane % 4,
+// where there are so many; with one query lanes 2 and 3 repeat 0 and 1.
 //
-// `products` and `weights` are a thread's share as the tensor core deals them: columns 8 j + 2 (lane
-// % 4) + {0, 1}, of each j first those of the one key, then of the other.
+// `products` and `weights` are a thread's share as the tensor core deals them: columns 8 j + 2
+// (lane % 4) + {0, 1}, of each j first those of the one key, then of the other.
 //
 // Every multiplication and addition is written out, in an order that is the same for every number
 // of queries: a compiler that contracted them as it likes would do so otherwise in each program.
@@ -57,12 +57,11 @@ __device__ __forceinline__ void weigh(const float* products, const float* weight
     for (int u = 0; u < (kQueries == 1 ? 1 : 2); ++u) {
       const float low = mine[4 * v + 2 * u];
       const float high = mine[4 * v + 2 * u + 1];
-      pair[u] = __fadd_rn(upper ? high : low,
-                          __shfl_xor_sync(kEveryLane, upper ? low : high, 1));
+      pair[u] = __fadd_rn(upper ? high : low, __shfl_xor_sync(kEveryLane, upper ? low : high, 1));
     }
     if constexpr (kQueries == 1) pair[1] = pair[0];
-    sums[v] = __fadd_rn(top ? pair[1] : pair[0],
-                        __shfl_xor_sync(kEveryLane, top ? pair[0] : pair[1], 2));
+    sums[v] =
+        __fadd_rn(top ? pair[1] : pair[0], __shfl_xor_sync(kEveryLane, top ? pair[0] : pair[1], 2));
   }
 }
 
@@ -216,8 +215,7 @@ __device__ __forceinline__ void work_on_pages(const int* lens, int groups, int t
 
 template <int kTile, int kQueries>
 __device__ __forceinline__ void work_in_row(const int* starts, const int* lengths, int groups,
-                                            int rows, int width, int block, int blocks,
-                                            int* work) {
+                                            int rows, int width, int block, int blocks, int* work) {
   store_work(find_work<kTile>(groups, block, blocks,
                               [&](int group) {
                                 return extent_in_row<kQueries>(starts, lengths, group, rows, width);

@@ -24,7 +24,7 @@
 namespace tl_topk::indexer {
 
 constexpr uint32_t kTailBins = 512;
-constexpr uint32_t kMaxRanked = 128;  // ranked by one comparison a pair
+constexpr uint32_t kMaxRanked = 128;    // ranked by one comparison a pair
 constexpr uint32_t kMaxSegments = 160;  // of a row, a block each
 constexpr uint32_t kConsumersBarrier = 4;
 constexpr uint32_t kTeamBarrier = 5;  // and the next, for a second team
@@ -419,8 +419,7 @@ class Tail {
   // Calls f(score, position, valid) for the row, in whole warps.
   template <typename F>
   __device__ __forceinline__ void for_each_score(F&& f) const {
-    const float* const scores =
-        s_.params.scores + static_cast<uint64_t>(s_.row) * s_.params.width;
+    const float* const scores = s_.params.scores + static_cast<uint64_t>(s_.row) * s_.params.width;
     const uint32_t length = s_.length;
     constexpr uint32_t kAhead = 8;  // loads under way at a time
 #pragma unroll 1
@@ -469,12 +468,11 @@ class Tail {
     Threshold t{0, 64, k, s_.length};
     if (above < k && k <= above + equal) t = {tie_key, 32, k - above, above + equal};
 
-    t = narrow_down(t, kCapacity, reinterpret_cast<uint32_t*>(s_.list), kDigitBits,
-                    [&](auto&& f) {
-                      for_each_score([&](float score, uint32_t position, bool valid) {
-                        f(rank_key(order_key(__float_as_uint(score)), position), valid);
-                      });
-                    });
+    t = narrow_down(t, kCapacity, reinterpret_cast<uint32_t*>(s_.list), kDigitBits, [&](auto&& f) {
+      for_each_score([&](float score, uint32_t position, bool valid) {
+        f(rank_key(order_key(__float_as_uint(score)), position), valid);
+      });
+    });
     if (thread_ == 0) {
       s_.total = 0;
       s_.winners = 0;
@@ -504,8 +502,8 @@ class Tail {
 constexpr uint32_t kRehearsalWords = kTailWords + 32;
 
 // Called by one warp of a block that will select, while the first keys are on their way: goes once
-// through the selection, of one survivor of one segment. When it is in earnest, the instructions lie
-// in the multiprocessor's cache.
+// through the selection, of one survivor of one segment. When it is in earnest, the instructions
+// lie in the multiprocessor's cache.
 template <uint32_t kCapacity>
 __device__ __forceinline__ void rehearse(void* memory) {
   auto& state = *static_cast<TailState<kCapacity>*>(memory);
@@ -516,8 +514,15 @@ __device__ __forceinline__ void rehearse(void* memory) {
     *exchange.survivors(0) = {2.0f, 0};
   }
   __syncwarp();
-  const TailParams params{nullptr, reinterpret_cast<int32_t*>(parts + 48), nullptr, nullptr,
-                          exchange, kPageKeys, 0, 1, Result::kPositions};
+  const TailParams params{nullptr,
+                          reinterpret_cast<int32_t*>(parts + 48),
+                          nullptr,
+                          nullptr,
+                          exchange,
+                          kPageKeys,
+                          0,
+                          1,
+                          Result::kPositions};
   if (threadIdx.x % kLanes == 0) Tail<kCapacity>::prepare(state, params, 0, 2, 3.0f);
   Tail<kCapacity>::run(static_cast<uint32_t>(__cvta_generic_to_shared(memory)), kRehearsalBarrier,
                        kLanes, threadIdx.x % kLanes, 0, 0, 1);

@@ -199,9 +199,7 @@ class TopKPlan(TopKPlanFields):
 #: ``run(plan, scores, indices, ...)``: the native function, without keywords. Trailing Nones may be
 #: left out: converting one costs as much as a check.
 _run: Callable[..., None] = LIB.get_function("run_plan")
-_methods = {
-    method.name: method.func for method in vars(TopKPlan)["__tvm_ffi_type_info__"].methods
-}
+_methods = {method.name: method.func for method in vars(TopKPlan)["__tvm_ffi_type_info__"].methods}
 #: :meth:`TopKPlan.run_mapped` without keywords and without a Python call.
 run_mapped: Callable[..., None] = _methods["run_mapped"]
 _overlap: Callable[..., None] = _methods["overlap"]

@@ -3,12 +3,13 @@
 A group is the queries that see the same keys: those of a sequence, on pages, or a few rows that see
 about the same stretch of keys in a row. Tiles of keys are numbered through all groups; each block
 takes an equal, contiguous range of them. One warp brings keys by TMA, pages in the order of the
-block table, into a ring of stages; the others multiply (wgmma), apply ReLU and weights, sum over
-heads in registers and write each score once. The ring runs on from group to group, so a ragged
-batch costs no more than its keys.
+block table, into a ring of stages; the others multiply (wgmma), apply ReLU and weights and sum over
+heads in registers (``indexer_scores.cuh``: the order of the sums is fixed there), and write each
+score once. The ring runs on from group to group, so a ragged batch costs no more than its keys.
 
-A *fused* program also passes on, row by row, what can still be among the k best: the device
-functions of ``indexer_filter.cuh`` guess a floor, in a warp of their own, and drop what is below.
+A *fused* program also selects: the device functions of ``indexer_filter.cuh`` guess a floor for
+every row, in warps of their own, and drop what is below; those of ``indexer_tail.cuh`` select from
+the rest, in the block that has the row's last tile.
 
 The roles are written out rather than left to ``T.Pipelined``: TileLang 0.1.15 drops the pipelining
 where a tile has several copies in a loop, and resets variables that such a loop's extent reads.
@@ -320,9 +321,7 @@ def score_program(shape: ScoreShape) -> Any:
                             T.sync_threads(_CONSUMERS, consumers)  # the ones before have been read
                             for c in T.serial(T.ceildiv(columns, consumers)):
                                 at = T.min(c * consumers + thread, columns - 1)
-                                all_weights[at] = weights[
-                                    T.min(g * columns + at, rows * heads - 1)
-                                ]
+                                all_weights[at] = weights[T.min(g * columns + at, rows * heads - 1)]
                             T.sync_threads(_CONSUMERS, consumers)
                         for v in T.unroll(dealt):
                             ends[v] = length_of(lens, lengths, g, query_of(v, thread))

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from tl_topk.indexer.sizes import DIM, PAGE, SCALE_BYTES
 
 __all__ = [
-    "DIM", "PAGE", "PAGE_BYTES", "SCALE_BYTES", "REHEARSAL_WORDS", "STATE_WORDS", "WARP", "ScoreShape",
+    "DIM", "PAGE", "PAGE_BYTES", "REHEARSAL_WORDS", "SCALE_BYTES", "STATE_WORDS", "WARP",
+    "ScoreShape",
 ]  # fmt: skip
 
 WARP = 32
@@ -16,8 +17,8 @@ STATE_WORDS = 112  # of the filter: at least sizeof(FilterState) / 4
 PAGE_BYTES = PAGE * (DIM + SCALE_BYTES)  # of float8 keys
 _SHARED_BYTES = 224 * 1024
 _MAX_STAGES = 8
-#: To a multiprocessor, from pages: enough to keep the memory busy, and not so many that all else that
-#: goes to memory meanwhile waits behind them.
+#: To a multiprocessor, from pages: enough to keep the memory busy, and not so many that all else
+#: that goes to memory meanwhile waits behind them.
 _BYTES_UNDER_WAY = 100 * 1024
 _MAX_GROUP = 4  # queries over the same keys
 
