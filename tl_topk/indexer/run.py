@@ -10,6 +10,7 @@ from torch import Tensor
 from tl_topk import _ffi
 from tl_topk._ffi.plan import TopKPlan
 from tl_topk.api import topk_indices
+from tl_topk.arrays import find_library
 from tl_topk.dispatch import AUTO, Decision, require
 from tl_topk.indexer.arguments import Arguments
 from tl_topk.indexer.host_scores import NOT_SEEN, compute_scores, visible_range
@@ -65,12 +66,18 @@ def _fill(a: Arguments, way: str, indices: Tensor, keep: bool) -> Tensor:
         if way == "pipelined" and a.k > 0:
             device_scores.select_pages(a, scores, indices)
             return scores
-        starts, lengths = device_scores.compute_scores(a, scores)
         if a.k > 0:
-            plan = _overlapping_plan(*scores.shape, a.k, a.order, a.device.index)
-            plan.run(scores, indices, lengths=lengths, row_starts=starts)
+            plan = _overlapping_plan(a.rows, a.width, a.k, a.order, a.device.index)
+            workspace = None  # made ready first: nothing may come between the two kernels
+            if plan.workspace_bytes > 0:
+                library = find_library(scores)
+                assert library is not None  # a plain tensor, made here
+                workspace = library.workspace(scores, plan.workspace_bytes)
+            starts, lengths = device_scores.compute_scores(a, scores)
+            plan.run(scores, indices, None, lengths, starts, workspace)
             convert_positions(a, indices)
             return scores
+        starts, lengths = device_scores.compute_scores(a, scores)
     topk_indices(scores, a.k, lengths=lengths, row_starts=starts, order=a.order, out=indices)
     convert_positions(a, indices)
     return scores
