@@ -39,7 +39,7 @@ from tl_topk.tile.pipelined import program
 from tl_topk.tile.plan import pipelined_choice, pipelined_plan
 from tl_topk.tile.toolchain import architecture
 
-__all__ = ["Example", "Pipelined", "main", "tile_contenders"]
+__all__ = ["Example", "Pipelined", "cycles_per_us", "main", "tile_contenders"]
 
 _SUITE = "tile_phases"
 _CASES = tuple(Case(1, width) for width in (4 * K, 16 * K, 64 * K, 128 * K, 256 * K, M))
@@ -146,12 +146,12 @@ def _measure(case: Case, cluster: int, timer: GraphTimer) -> Phases:
     every = torch.cat(taken)  # (launches, blocks, marks)
     # The one block of a row that came to its end.
     chosen = every[every[..., -1] > 0].reshape(len(every), case.rows, len(_NAMES))
-    spent = phases_of(_NAMES, chosen - chosen[..., :1], _cycles_per_us())
+    spent = phases_of(_NAMES, chosen - chosen[..., :1], cycles_per_us())
     timing, _ = timer.time(Pipelined(cluster).prepare(inputs))
     return Phases(case, {n: round(us, 3) for n, us in spent.items()}, round(timing.us, 3))
 
 
-def _cycles_per_us() -> float:
+def cycles_per_us() -> float:
     """By a kernel that waits for a number of cycles."""
     wait: Any = torch.cuda._sleep
     cycles = 20_000_000

@@ -62,6 +62,7 @@ struct LaunchConfig {
   int64_t shared_bytes = 0;     // dynamic shared memory per block
   int64_t workspace_bytes = 0;  // its counters zeroed once; every launch leaves them zeroed
   SamplePlan sample{};          // of rows as long as the width
+  bool overlaps = false;        // may begin before the kernel ahead on the stream has ended
   std::string reason;           // one sentence
 };
 
