@@ -7,100 +7,44 @@
 and with clusters of every size, and the TileLang kernel. `scored`: the crossover study, scores
 from paged float8 keys: one fused kernel, and one that writes the scores with the native selection
 behind it. Calls run inside CUDA graphs, the inputs not in L2, the candidates' replays interleaved;
-every candidate's answer is compared. A run takes up where the file it finds has ended, and ends by
-itself after S seconds. The table comes from `python -m bench show FILE.json`.
+every candidate's answer is compared. A run takes up where the file that it finds has ended, and
+ends by itself after S seconds. `make report` makes the tables and the figure.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-
-import torch
 
 from bench.contest import READY, SCORED, Contest, Question
 from bench.machine import commit, machine
 from bench.regret_candidates import Candidates, ReadyCandidates, ScoredCandidates
 from bench.results import READY_SUITE, RESULTS, SCORED_SUITE, Document, load
-from bench.timing import noise_of, timing_event
+from bench.timing import noise_of
+from tl_topk.calibrate import GraphClock, launches_for
 
 __all__ = ["main"]
 
-_SWEEP_BYTES = 256 << 20  # read before each replay, so that nothing of the inputs is in L2
-_GRAPH_US = 400  # of launches in one graph, about
-_LAUNCHES = (4, 24)
-_ROUNDS = 9
 
-Call = Callable[[], None]
-
-
-class Clock:
-    """Times several ways of doing the same side by side, so that drift hits all alike."""
-
-    def __init__(self) -> None:
-        self._sweep = torch.zeros(_SWEEP_BYTES // 4, device="cuda")
-        self._stream = torch.cuda.Stream()
-        for _ in range(8):  # the first graphs of a process can be faster than all later ones
-            self._graph([lambda: self._sweep[:1].zero_()]).replay()  # type: ignore[arg-type]
-        torch.cuda.synchronize()
-
-    def time(self, ways: dict[str, Sequence[Call]]) -> dict[str, tuple[float, float]]:
-        """(microseconds a call, noise) by way; each is the same number of calls."""
-        graphs = {name: self._graph(calls) for name, calls in ways.items()}
-        spent: dict[str, list[float]] = {name: [] for name in ways}
-        for round_number in range(-1, _ROUNDS):
-            for name, graph in graphs.items():
-                us = self._replay(graph) / len(ways[name])
-                if round_number >= 0:
-                    spent[name].append(us)
-        half = _ROUNDS // 2
-        return {
-            name: (sorted(times)[half], noise_of(times[:half], times[half:]))
-            for name, times in spent.items()
-        }
-
-    def _graph(self, calls: Sequence[Call]) -> torch.cuda.CUDAGraph:
-        # torch.cuda.graph() would collect garbage and give memory back every time.
-        graph = torch.cuda.CUDAGraph()
-        torch.cuda.synchronize()
-        with torch.cuda.stream(self._stream):
-            graph.capture_begin()
-            for call in calls:
-                call()
-            graph.capture_end()
-        return graph
-
-    def _replay(self, graph: torch.cuda.CUDAGraph) -> float:
-        begin, end = timing_event(), timing_event()
-        self._sweep.sum()
-        begin.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        return float(begin.elapsed_time(end)) * 1e3
-
-
-def launches(question: Question, least_us: float) -> int:
-    """Calls in a graph."""
-    fewest, most = _LAUNCHES
-    return int(min(most, max(fewest, _GRAPH_US / least_us)))
-
-
-def contest(question: Question, candidates: Candidates, clock: Clock) -> Contest:
-    ways = candidates.ways(question, launches(question, candidates.least_us(question)))
+def contest(question: Question, candidates: Candidates, clock: GraphClock) -> Contest:
+    ways = candidates.ways(question, launches_for(candidates.bytes_read(question)))
     for calls in ways.values():
         calls[0]()  # what the first call allocates or loads stays out of the graph
     wrong = candidates.wrong(question, ways)
-    times = clock.time(ways)
+    series = clock.series(ways)
     return Contest(
         question,
-        {name: round(us, 3) for name, (us, _) in times.items()},
-        {name: round(noise, 3) for name, (_, noise) in times.items()},
+        {name: round(statistics.median(times), 3) for name, times in series.items()},
+        {
+            name: round(noise_of(times[: len(times) // 2], times[len(times) // 2 :]), 3)
+            for name, times in series.items()
+        },
         wrong,
     )
 
@@ -108,7 +52,7 @@ def contest(question: Question, candidates: Candidates, clock: Clock) -> Contest
 def contests(
     questions: Sequence[Question], candidates: Candidates, seconds: float
 ) -> Iterator[Contest]:
-    clock = Clock()
+    clock = GraphClock()
     gc.collect()
     gc.freeze()
     end = time.monotonic() + seconds

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -13,15 +12,12 @@ from torch import Tensor
 import tl_topk
 from bench.contest import Question
 from tl_topk.backends import BACKENDS
+from tl_topk.calibrate import Call, plans_of
 from tl_topk.indexer.sizes import DIM, PAGE, SCALE_BYTES
 from tl_topk.problem import Problem
-from tl_topk.tile.plan import pipelined_plan
 
 __all__ = ["Candidates", "ReadyCandidates", "ScoredCandidates"]
 
-Call = Callable[[], None]
-
-_TB_PER_S = 3e6  # bytes a microsecond, about: to guess how long a call takes
 _POOL_BYTES = (1 << 30) + (1 << 20)  # of scores, that all questions take theirs from
 _POOL_PAGES = 1 << 17  # of keys
 _SCORED_BACKENDS = {"fused": "pipelined", "dsmem after scores": "dsmem"}
@@ -45,8 +41,8 @@ class Candidates(ABC):
         """Candidates that cannot be used here, and why."""
 
     @abstractmethod
-    def least_us(self, question: Question) -> float:
-        """About what a call takes at least."""
+    def bytes_read(self, question: Question) -> int:
+        """By a call."""
 
     @abstractmethod
     def ways(self, question: Question, calls: int) -> dict[str, list[Call]]:
@@ -101,8 +97,8 @@ class ReadyCandidates(Candidates):
         why = BACKENDS["pipelined"].unavailable()
         return {} if why is None else {"pipelined": why}
 
-    def least_us(self, question: Question) -> float:
-        return 5 + question.bytes / _TB_PER_S
+    def bytes_read(self, question: Question) -> int:
+        return question.bytes
 
     def _slots(self, question: Question, calls: int) -> list[Tensor]:
         pool = self._floats if question.dtype == "float32" else self._halves
@@ -117,7 +113,7 @@ class ReadyCandidates(Candidates):
         if question.length is not None:
             lengths = torch.full((question.rows,), question.length, device="cuda").int()
         ways: dict[str, list[Call]] = {}
-        for name, plan in _plans(question).items():
+        for name, plan in plans_of(_problem(question)).items():
             outputs = self._outputs(name, question, calls)
             ways[name] = [
                 partial(plan.run, scores, out, None, lengths)
@@ -132,21 +128,16 @@ class ReadyCandidates(Candidates):
         return _are_best(scores, indices, question.k)
 
 
-def _plans(question: Question) -> dict[str, tl_topk.TopKPlan]:
-    """By candidate. The native kernel's own choice is one of its scopes, or another one."""
-    shape = (question.rows, question.width, question.k, question.dtype)
-    rest = {"values": False, "device_type": "cuda", "device_id": torch.cuda.current_device()}
-    made: dict[str, tl_topk.TopKPlan] = {}
-    for blocks in (1, 2, 4, 8, 16, 0):
-        plan = tl_topk.TopKPlan(*shape, **rest, blocks_per_row=blocks)  # type: ignore[arg-type]
-        config = plan.config
-        assert config is not None
-        scope = "block" if config.scope == "block" else f"{config.scope} {config.blocks_per_row}"
-        made.setdefault(f"dsmem {scope}", plan)
-    if BACKENDS["pipelined"].unavailable() is None:
-        problem = Problem(*shape, **rest)  # type: ignore[arg-type]
-        made["pipelined"] = pipelined_plan(problem)
-    return made
+def _problem(question: Question) -> Problem:
+    return Problem(
+        question.rows,
+        question.width,
+        question.k,
+        question.dtype,
+        values=False,
+        device_type="cuda",
+        device_id=torch.cuda.current_device(),
+    )
 
 
 class ScoredCandidates(Candidates):
@@ -157,7 +148,9 @@ class ScoredCandidates(Candidates):
         self._pages = torch.empty(
             (_POOL_PAGES, PAGE * (DIM + SCALE_BYTES)), dtype=torch.uint8, device="cuda"
         )
-        for part in self._pages.split(1 << 12):  # in parts, for normal ones take four times as much
+        step = 1 << 12  # in parts, for they take four times as much before they are float8
+        for first in range(0, _POOL_PAGES, step):
+            part = self._pages[first : first + step]
             keys = torch.empty(len(part), PAGE * DIM, device="cuda")
             keys.normal_(generator=self._generator)
             part[:, : PAGE * DIM] = keys.to(torch.float8_e4m3fn).view(torch.uint8)
@@ -169,10 +162,10 @@ class ScoredCandidates(Candidates):
     def absent(self) -> dict[str, str]:
         return {}
 
-    def least_us(self, question: Question) -> float:
+    def bytes_read(self, question: Question) -> int:
         assert question.scored is not None
-        keys = question.bytes / 4 / question.scored.next_n
-        return 8 + keys * (DIM + SCALE_BYTES) / _TB_PER_S
+        keys = question.rows // question.scored.next_n * question.width
+        return keys * (DIM + SCALE_BYTES)
 
     def _arguments(self, question: Question, call: int) -> dict[str, Any]:
         scored = question.scored

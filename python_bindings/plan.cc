@@ -244,6 +244,10 @@ void TopKPlanObj::check_workspace(const CallTensors& given, const TensorArg& in,
 void TopKPlanObj::check_mapped(const DLTensor* scores, const MappingArgs& given,
                                OptionalTensor row_starts, OptionalTensor workspace,
                                Mapping* mapping, Call* call) const {
+  if (tile_.has_value()) {
+    TVM_FFI_THROW(ValueError) << "backend: expected a plan of \"dsmem\" or \"cpu\", which map what "
+                              << "they select, got one of \"" << backend << '"';
+  }
   if (problem_.values) {
     TVM_FFI_THROW(ValueError) << "values: expected a plan made without them, got one with";
   }

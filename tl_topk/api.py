@@ -15,6 +15,7 @@ from typing import NamedTuple
 from tl_topk import arrays
 from tl_topk._ffi.plan_set import run_set
 from tl_topk.arrays import Array
+from tl_topk.dispatch import Choice, Policy, chosen
 from tl_topk.hint import check_hint
 from tl_topk.plans import PLANS, SETS
 from tl_topk.problem import checked_k
@@ -49,6 +50,7 @@ def topk(
     order: str = "any",
     hint: Array | None = None,
     backend: str = "auto",
+    policy: Policy | str | None = None,
     out: TopK | tuple[Array, Array] | None = None,
 ) -> TopK:
     """The ``k`` largest scores of every row and their positions, exactly.
@@ -72,6 +74,8 @@ def topk(
             may be among the best, such as the previous step's; any content. It never changes the
             answer and, as no kernel here is the faster for it, not the time either.
         backend: ``"auto"`` or the name of one of :func:`info`'s backends.
+        policy: what decides for this call where ``backend`` names none: see
+            :func:`tl_topk.set_policy`. Asked once per problem; the plan keeps the answer.
         out: optional pair ``(values, indices)`` to fill: the shapes and dtypes of the result. With
             it a call allocates nothing; pass a :class:`TopK` to get that same object back. Not for
             JAX, whose arrays are immutable.
@@ -94,6 +98,7 @@ def topk(
         >>> indices.tolist(), values.tolist()
         ([[1, 3], [0, 1]], [[2.0, 2.0], [3.0, 0.0]])
     """
+    choice: Choice = backend if policy is None else chosen(backend, policy)
     kind = arrays.Tensor
     if (
         scores.__class__ is kind
@@ -110,9 +115,9 @@ def topk(
                     latest.k == k
                     and latest.largest is largest
                     and latest.order is order
-                    and latest.backend is backend
+                    and latest.backend is choice
                 ):
-                    ready = _find_set((k, largest, order, backend))
+                    ready = _find_set((k, largest, order, choice))
                     if ready is not None:
                         _sets.latest = ready
                 else:
@@ -134,7 +139,7 @@ def topk(
                             return out
             elif out is None:
                 shape, dtype, device = scores.shape, scores.dtype, scores.get_device()
-                plan = _find_plan((shape, dtype, device, k, largest, order, backend, True))
+                plan = _find_plan((shape, dtype, device, k, largest, order, choice, True))
                 if (
                     plan is not None
                     and plan.is_bare
@@ -149,7 +154,7 @@ def topk(
             pass
     if hint is not None:
         check_hint(hint, scores)
-    options = Options(_index(k), largest, order, backend, True)
+    options = Options(_index(k), largest, order, choice, True)
     if out is None:
         return TopK(*select(options, scores, lengths, row_starts, None, None))
     result = _pair(out)
@@ -167,6 +172,7 @@ def topk_indices(
     order: str = "any",
     hint: Array | None = None,
     backend: str = "auto",
+    policy: Policy | str | None = None,
     out: Array | None = None,
 ) -> Array:
     """The positions of the ``k`` largest scores of every row: :func:`topk` without the values.
@@ -187,6 +193,7 @@ def topk_indices(
         >>> tl_topk.topk_indices(scores, 3, order="index").tolist()
         [1, 2, 3]
     """
+    choice: Choice = backend if policy is None else chosen(backend, policy)
     kind = arrays.Tensor
     if (
         scores.__class__ is kind
@@ -202,9 +209,9 @@ def topk_indices(
                     latest.k == k
                     and latest.largest is largest
                     and latest.order is order
-                    and latest.backend is backend
+                    and latest.backend is choice
                 ):
-                    ready = _find_index_set((k, largest, order, backend))
+                    ready = _find_index_set((k, largest, order, choice))
                     if ready is not None:
                         _index_sets.latest = ready
                 else:
@@ -219,7 +226,7 @@ def topk_indices(
                         return out
             elif out is None:
                 shape, dtype, device = scores.shape, scores.dtype, scores.get_device()
-                plan = _find_plan((shape, dtype, device, k, largest, order, backend, False))
+                plan = _find_plan((shape, dtype, device, k, largest, order, choice, False))
                 if plan is not None and plan.is_bare and not scores.is_neg():
                     plan.recent = True
                     indices = plan.empty_indices()
@@ -229,7 +236,7 @@ def topk_indices(
             pass
     if hint is not None:
         check_hint(hint, scores)
-    options = Options(_index(k), largest, order, backend, False)
+    options = Options(_index(k), largest, order, choice, False)
     return select(options, scores, lengths, row_starts, None, out)[1]
 
 

@@ -21,7 +21,8 @@ class PipelinedBackend:
 
         return no_gpu() or (None if library.any_ready() else toolchain.missing_tool())
 
-    def plan(self, problem: Problem) -> TopKPlan:
+    def plan(self, problem: Problem, blocks_per_row: int = 0) -> TopKPlan:
+        # As many blocks as its own rule says: the dispatcher lets nobody ask for others.
         from tl_topk.tile.pipelined import CAPACITIES
         from tl_topk.tile.plan import pipelined_plan
 

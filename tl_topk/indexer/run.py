@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
-from tl_topk import _ffi
+from tl_topk import dispatch
 from tl_topk.api import topk_indices
-from tl_topk.dispatch import AUTO, Decision, require
+from tl_topk.dispatch import AUTO, Choice, Decision, check_backend, scoped_policy, watch
+from tl_topk.dispatch.candidates import MOST_FUSED
 from tl_topk.indexer.arguments import Arguments
 from tl_topk.indexer.host_scores import NOT_SEEN, compute_scores, visible_range
 from tl_topk.indexer.results import convert_positions
-from tl_topk.problem import one_of
+from tl_topk.indexer.sizes import DIM
+from tl_topk.plans import ClockCache
+from tl_topk.problem import Problem, Scoring
 
-__all__ = ["decide", "run"]
-
-#: The ways by the kind of device that the tensors lie on.
-_WAYS = {"cpu": ("cpu",), "cuda": ("dsmem", "pipelined")}
-
-#: The most that the fused kernel's leading block can hold.
-_MOST_FUSED = 4096
+__all__ = ["decide", "decided", "run"]
 
 #: Scores of keys in a row are kept for so many rows at once as fit in here, unless they are asked
 #: for: prefill has more of them than memory, and these are still in the cache when selected from.
 _MOST_SCORES = 1 << 24
 
 
-def run(a: Arguments, return_scores: bool, backend: str) -> Tensor | tuple[Tensor, Tensor]:
-    way = decide(a, backend).backend
+def run(a: Arguments, return_scores: bool, choice: Choice) -> Tensor | tuple[Tensor, Tensor]:
+    way = decided(a, choice).backend
     indices = a.out
     if indices is None:
         indices = torch.empty((a.rows, a.k), dtype=torch.int32, device=a.device)
@@ -63,7 +62,16 @@ def _fill(a: Arguments, way: str, indices: Tensor, keep: bool) -> Tensor:
             device_scores.select_pages(a, scores, indices)
             return scores
         starts, lengths = device_scores.compute_scores(a, scores)
-    topk_indices(scores, a.k, lengths=lengths, row_starts=starts, order=a.order, out=indices)
+    selector = "cpu" if way == "cpu" else "dsmem"
+    topk_indices(
+        scores,
+        a.k,
+        lengths=lengths,
+        row_starts=starts,
+        order=a.order,
+        backend=selector,
+        out=indices,
+    )
     convert_positions(a, indices)
     return scores
 
@@ -72,32 +80,65 @@ def _uninitialised(shape: tuple[int, int], _: float, device: torch.device) -> Te
     return torch.empty(shape, device=device)
 
 
-def decide(a: Arguments, backend: object) -> Decision:
+@dataclass(slots=True)
+class _Decided:
+    """An entry of the cache of decisions."""
+
+    decision: Decision
+    recent: bool = False
+
+
+_DECIDED: ClockCache[_Decided] = ClockCache(capacity=512)
+watch(_DECIDED.hide, _DECIDED.clear)
+
+
+def decided(a: Arguments, choice: Choice) -> Decision:
+    """What :func:`decide` answers, asked once for calls that differ in tensors alone."""
+    if choice == AUTO:
+        choice = scoped_policy() or choice
+    key = (a.rows, a.width, a.k, a.heads, a.next_n, a.has_scales, a.block_table is None, a.order,
+           a.device, choice)  # fmt: skip
+    found = _DECIDED.look(key)
+    if found is None:
+        found = _DECIDED.add(key, _Decided(decide(a, choice)))
+    found.recent = True
+    return found.decision
+
+
+def decide(a: Arguments, choice: Choice) -> Decision:
     """Which way serves the call, and why.
 
-    Raises ValueError where ``backend`` is unknown or cannot serve it, RuntimeError where nothing on
+    Raises ValueError where the choice is unknown or cannot serve it, RuntimeError where nothing on
     this machine can.
     """
-    kind = a.device.type
-    if kind not in _WAYS:
-        raise ValueError(f"q: expected on {one_of(tuple(_WAYS))}, got on {kind!r}")
-    able = (AUTO, *_WAYS[kind])
-    if not isinstance(backend, str) or backend not in able:
-        raise ValueError(f"backend: expected {one_of(able)} for tensors on {kind}, got {backend!r}")
-    if kind == "cpu":
-        return Decision("cpu", "the keys lie on the CPU")
-    require("dsmem")
-    capability = _ffi.device_info(a.device.index).compute_capability
-    if capability != 90:
-        raise RuntimeError(f"q: expected on a GPU of compute capability 9.0, got {capability}")
-    if backend == "dsmem":
-        return Decision(backend, "backend='dsmem' was asked for")
-    if backend == AUTO:
-        return Decision("dsmem", "the fused kernel has not been measured to be faster")
+    check_backend(choice)
+    if choice == "pipelined" and a.device.type == "cuda":
+        _check_fused(a)
+    problem = Problem(
+        rows=a.rows,
+        width=a.width,
+        k=a.k,
+        dtype="float32",
+        order=a.order,
+        values=False,
+        device_type=a.device.type,
+        device_id=a.device.index or 0,
+        scoring=Scoring(
+            heads=a.heads,
+            dim=DIM,
+            key_format="float8" if a.has_scales else "bfloat16",
+            paged=a.block_table is not None,
+            next_n=a.next_n,
+        ),
+    )
+    return dispatch.decide(problem, choice)
+
+
+def _check_fused(a: Arguments) -> None:
+    """Names the argument that the fused kernel, which was asked for, does not serve."""
     if a.block_table is None:
         raise ValueError("block_table: expected a tensor with backend='pipelined', got None")
     if a.order != "any":
         raise ValueError(f"order: expected 'any' with backend='pipelined', got {a.order!r}")
-    if a.k > _MOST_FUSED:
-        raise ValueError(f"k: expected at most {_MOST_FUSED} with backend='pipelined', got {a.k}")
-    return Decision(backend, "backend='pipelined' was asked for")
+    if a.k > MOST_FUSED:
+        raise ValueError(f"k: expected at most {MOST_FUSED} with backend='pipelined', got {a.k}")
