@@ -28,7 +28,9 @@ from tl_topk.dispatch.costs import CONSTANTS, cpu_work, scored_work, select_name
 from tl_topk.dispatch.devices import NAMED
 from tl_topk.problem import Gpu, Problem, Scoring
 
-__all__ = ["fit", "gpu_of_document", "main", "problem_of"]
+__all__ = [
+    "costs_of", "errors", "fit", "gpu_of_document", "main", "problem_of", "samples_of", "text_of",
+]  # fmt: skip
 
 TARGET = Path(__file__).parents[1] / "tl_topk" / "dispatch" / CONSTANTS
 
@@ -67,7 +69,7 @@ def problem_of(question: Question, gpu: Gpu) -> Problem:
     )
 
 
-def _samples(document: Document) -> dict[str, list[Sample]]:
+def samples_of(document: Document) -> dict[str, list[Sample]]:
     """By the name of the costs: what was to be done, and what it took."""
     gpu = gpu_of_document(document)
     samples: dict[str, list[Sample]] = {}
@@ -98,7 +100,7 @@ def _cpu_samples(document: Document) -> list[Sample]:
     return [(cpu_work(problem), us) for problem, us in problems]
 
 
-def _costs(samples: list[Sample]) -> dict[str, float]:
+def costs_of(samples: list[Sample]) -> dict[str, float]:
     """The cost of each part, at least 0, with the least squared relative errors."""
     parts = list(samples[0][0])
     work = np.array([[work[part] for part in parts] for work, _ in samples])
@@ -137,11 +139,11 @@ def fit(results: Path = RESULTS) -> dict[str, Any]:
     """The content of the constants' file."""
     ready, scored, cpu = (load(results / f"{n}.json") for n in (READY_SUITE, SCORED_SUITE, "cpu"))
     gpu = gpu_of_document(ready)
-    samples = {**_samples(ready), **_samples(scored), "cpu": _cpu_samples(cpu)}
+    samples = {**samples_of(ready), **samples_of(scored), "cpu": _cpu_samples(cpu)}
     return {
         "gpu": {"name": gpu.name, "sms": gpu.sms, "memory_tb_per_s": gpu.memory_tb_per_s},
         "fitted_to": [f"{d.suite}.json, commit {d.commit}" for d in (ready, scored, cpu)],
-        **{name: _costs(each) for name, each in samples.items()},
+        **{name: costs_of(each) for name, each in samples.items()},
     }
 
 
@@ -170,7 +172,7 @@ def main() -> None:
         sys.exit(0 if TARGET.read_text() == text else 1)
     TARGET.write_text(text)
     for suite in (READY_SUITE, SCORED_SUITE):
-        for name, samples in _samples(load(RESULTS / f"{suite}.json")).items():
+        for name, samples in samples_of(load(RESULTS / f"{suite}.json")).items():
             off = np.abs(errors(samples, constants[name]))
             print(
                 f"{name}: {len(samples)} measurements, off by {np.median(off):.0%} (median),"
