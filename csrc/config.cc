@@ -11,7 +11,11 @@ constexpr int kEntryBytes = 8;
 constexpr int kThreadsPerBlock = 512;
 constexpr int64_t kMaxElementsPerThread = 16;  // in registers
 constexpr int kMostResident = 8;               // elements a thread; more are better listed
-constexpr int kMinElementsPerBlock = 2048;     // fewer, and meeting costs more than it saves
+constexpr int64_t kLeastShared = 4096;         // elements of a row that blocks share
+// The least elements of a block, in clusters up to 8 and of 16: fewer, and meeting costs more than
+// it saves. Measured on an H200 (bench/results/regret_ready.json).
+constexpr int kLeastOfBlock = 512;
+constexpr int kLeastOfBlockOf16 = 2048;
 
 int64_t round_up_to_power_of_two(int64_t x) {
   int64_t p = 1;
@@ -19,15 +23,18 @@ int64_t round_up_to_power_of_two(int64_t x) {
   return p;
 }
 
+int least_of_block(int blocks_per_row) {
+  return blocks_per_row > 8 ? kLeastOfBlockOf16 : kLeastOfBlock;
+}
+
 // The largest cluster that still gives every row its own one at once, and every block enough to do.
 int choose_cluster(const Problem& problem, const DeviceFacts& device) {
   int best = 1;
+  if (problem.width < kLeastShared) return best;
   for (size_t i = 0; i < kClusterSizes.size(); ++i) {
     const int size = kClusterSizes[i];
     const bool all_rows_at_once = device.coresident_clusters[i] >= problem.rows;
-    if (all_rows_at_once && problem.width >= static_cast<int64_t>(size) * kMinElementsPerBlock) {
-      best = size;
-    }
+    if (all_rows_at_once && problem.width >= int64_t{size} * least_of_block(size)) best = size;
   }
   return best;
 }
@@ -116,8 +123,8 @@ LaunchConfig choose_launch(const Problem& problem, const DeviceFacts& device,
   } else if (c.scope == Scope::kCluster) {
     c.reason = "one cluster of " + std::to_string(c.blocks_per_row) +
                " blocks per row: the most that all rows can have at once with " +
-               std::to_string(kMinElementsPerBlock) + " elements or more for each";
-  } else if (problem.width < 2 * kMinElementsPerBlock) {
+               std::to_string(least_of_block(c.blocks_per_row)) + " elements or more for each";
+  } else if (problem.width < kLeastShared) {
     c.reason = "one block per row: a row is too short to share";
   } else {
     c.reason = "one block per row: clusters for all rows do not fit on the GPU at once";

@@ -15,7 +15,7 @@ PROBLEM = ("--rows", 4, "--length", 131072, "--k", 2048)
 
 
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(cli, ["explain", *map(str, arguments)], terminal_width=200)
+    return CliRunner().invoke(cli, ["explain", *map(str, arguments)])
 
 
 def answer(*arguments: object) -> Any:
@@ -42,7 +42,8 @@ def test_scored_problems() -> None:
     assert answer(*PROBLEM, *keys, "--policy", "fixed:dsmem")["backend"] == "dsmem"
 
 
-def test_for_people() -> None:
+def test_for_people(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     result = run(*PROBLEM, "--device", "h100")
     assert result.exit_code == 0
     for part in ("backend dsmem: ", "derived", "chosen", "pipelined", "cluster 16", "estimate, us"):

@@ -72,8 +72,10 @@ void rows_get_clusters_while_they_fit() {
     return choose_launch(p, kH200).blocks_per_row;
   };
   CHECK(blocks(1, 4095) == 1);
-  CHECK(blocks(1, 4096) == 2);
+  CHECK(blocks(1, 4096) == 8);
   CHECK(blocks(1, 16384) == 8);
+  CHECK(blocks(1, 32768) == 16);
+  CHECK(blocks(16, 4096) == 4);
   CHECK(blocks(1, 65536) == 16);
   CHECK(blocks(16, 65536) == 4);
   CHECK(blocks(64, 65536) == 2);

@@ -26,7 +26,7 @@ def rule(problem: Problem) -> Decision:
     if problem.device_type == "cpu":
         return _decision(able[0], able, f"{_what(problem)} on {problem.device}")
     wanted = "dsmem" if problem.scoring is None else "pipelined"
-    chosen = next((c for c in able if c.backend == wanted), able[0])
+    chosen = next((c for c in able if c.backend == wanted and not c.refusal), able[0])
     if chosen.backend != wanted:
         return _decision(chosen, able, f"{wanted!r} cannot serve this and {chosen.backend!r} can")
     if problem.scoring is None:
@@ -119,7 +119,7 @@ def policy_named(name: object, argument: str = "policy") -> Policy:
 
 
 def _able(problem: Problem) -> tuple[Candidate, ...]:
-    """All candidates of a problem that at least one can serve."""
+    """All candidates of a problem that at least one can serve; first those that can."""
     kinds = tuple(dict.fromkeys(backend.device_type for backend in BACKENDS.values()))
     if problem.device_type not in kinds:
         raise ValueError(f"scores: expected on {one_of(kinds)}, got on {problem.device!r}")
