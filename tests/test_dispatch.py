@@ -304,6 +304,14 @@ class TestOwnPolicies:
             with pytest.raises((TypeError, ValueError), match=r"^policy: (expected|.* imported)"):
                 call()
 
+    def test_no_plan_could_be_kept_by_it(self) -> None:
+        class Equal(Asked):
+            def __eq__(self, other: object) -> bool:
+                return isinstance(other, Equal)
+
+        with pytest.raises(TypeError, match="policy: expected a hashable callable"):
+            tl_topk.topk_indices(scores(), 5, policy=Equal())
+
     def test_with_a_backend(self) -> None:
         with pytest.raises(ValueError, match="policy: expected None with backend='cpu'"):
             tl_topk.topk(scores(), 5, backend="cpu", policy="rule")

@@ -63,8 +63,8 @@ def set_policy(policy: Policy | str | None) -> None:
 
     Args:
         policy: ``"rule"``, ``"model"``, ``"measured"``, ``"fixed:BACKEND"``, ``"MODULE:FUNCTION"``
-            or any function from a :class:`Problem` to a :class:`Decision`. None brings back that of
-            ``TL_TOPK_POLICY``, or ``"model"``.
+            or any function from a :class:`Problem` to a :class:`Decision`, by which plans are kept:
+            always pass the same one. None brings back that of ``TL_TOPK_POLICY``, or ``"model"``.
 
     Raises:
         ValueError, TypeError: it is no policy; the message names those there are.

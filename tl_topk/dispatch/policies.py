@@ -95,6 +95,8 @@ def policy_named(name: object, argument: str = "policy") -> Policy:
     Raises ValueError or TypeError, beginning with ``argument``, for anything else.
     """
     if callable(name):
+        if name.__hash__ is None:  # plans are kept by it
+            raise TypeError(f"{argument}: expected a hashable callable, got {name!r}")
         return name
     allowed = f"{', '.join(map(repr, POLICIES))}, 'fixed:BACKEND', 'MODULE:FUNCTION'"
     if not isinstance(name, str):
