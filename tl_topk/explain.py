@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any, TypedDict
 
 from tl_topk import _ffi
-from tl_topk.dispatch import AUTO, Candidate, Policy, decide, policy_named
+from tl_topk.dispatch import AUTO, Candidate, Policy, decide, on_this_machine, policy_named
 from tl_topk.dispatch.devices import device_named
 from tl_topk.problem import MAX_WIDTH, Problem, Scoring
 from tl_topk.scalars import checked_flag, checked_integer
@@ -105,6 +105,7 @@ def explain(
         scoring=scoring,
         gpu=gpu,
     )
+    problem = on_this_machine(problem)
     decision = decide(problem, AUTO if policy is None else policy_named(policy))
     asked = asdict(problem)
     del asked["absent"]

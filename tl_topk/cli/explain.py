@@ -42,7 +42,9 @@ def explain(rows: int, length: int, k: int, as_json: bool, **options: Any) -> No
 def _show(answer: Explanation) -> None:
     table = Table()
     for heading in ("candidate", "launch", "estimate, us", "basis", ""):
-        table.add_column(heading, justify="right" if heading.startswith("est") else "left")
+        is_text = heading == ""  # which alone may be broken into lines
+        is_number = heading.startswith("estimate")
+        table.add_column(heading, justify="right" if is_number else "left", no_wrap=not is_text)
     for place, candidate in enumerate(answer["candidates"]):
         us = candidate["estimate_us"]
         table.add_row(
