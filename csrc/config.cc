@@ -11,11 +11,12 @@ constexpr int kEntryBytes = 8;
 constexpr int kThreadsPerBlock = 512;
 constexpr int64_t kMaxElementsPerThread = 16;  // in registers
 constexpr int kMostResident = 8;               // elements a thread; more are better listed
-constexpr int64_t kLeastShared = 4096;         // elements of a row that blocks share
+constexpr int64_t kMostAlone = 2048;           // elements of a row that one block takes alone
 // The least elements of a block, in clusters up to 8 and of 16: fewer, and meeting costs more than
 // it saves. Measured on an H200 (bench/results/regret_ready.json).
 constexpr int kLeastOfBlock = 512;
 constexpr int kLeastOfBlockOf16 = 2048;
+static_assert(kElementsPerStep == kThreadsPerBlock * kMaxElementsPerThread);
 
 int64_t round_up_to_power_of_two(int64_t x) {
   int64_t p = 1;
@@ -30,7 +31,7 @@ int least_of_block(int blocks_per_row) {
 // The largest cluster that still gives every row its own one at once, and every block enough to do.
 int choose_cluster(const Problem& problem, const DeviceFacts& device) {
   int best = 1;
-  if (problem.width < kLeastShared) return best;
+  if (problem.width <= kMostAlone) return best;
   for (size_t i = 0; i < kClusterSizes.size(); ++i) {
     const int size = kClusterSizes[i];
     const bool all_rows_at_once = device.coresident_clusters[i] >= problem.rows;
@@ -39,16 +40,78 @@ int choose_cluster(const Problem& problem, const DeviceFacts& device) {
   return best;
 }
 
-// `blocks_per_row`, asked for by the caller, if the device can have as many.
-int checked_blocks(int64_t blocks_per_row, const DeviceFacts& device) {
+[[noreturn]] void refuse_blocks(int64_t blocks_per_row, const DeviceFacts& device) {
   std::string allowed = "0";
   for (size_t i = 0; i < kClusterSizes.size(); ++i) {
-    if (device.coresident_clusters[i] == 0) continue;
-    if (kClusterSizes[i] == blocks_per_row) return kClusterSizes[i];
-    allowed += ", " + std::to_string(kClusterSizes[i]);
+    if (device.coresident_clusters[i] > 0) allowed += ", " + std::to_string(kClusterSizes[i]);
   }
   throw std::invalid_argument("blocks_per_row: expected one of " + allowed +
-                              " on this device, got " + std::to_string(blocks_per_row));
+                              " on this device, or more for few and long rows, got " +
+                              std::to_string(blocks_per_row));
+}
+
+// A block or a cluster of so many, asked for by the caller, if the device can have it.
+int checked_cluster(int64_t blocks_per_row, const DeviceFacts& device) {
+  for (size_t i = 0; i < kClusterSizes.size(); ++i) {
+    if (device.coresident_clusters[i] > 0 && kClusterSizes[i] == blocks_per_row) {
+      return kClusterSizes[i];
+    }
+  }
+  refuse_blocks(blocks_per_row, device);
+}
+
+SamplePlan sample_of(const Problem& problem, const LaunchConfig& c) {
+  return plan_sample(static_cast<uint32_t>(problem.width), static_cast<uint32_t>(problem.k),
+                     static_cast<uint32_t>(16 / element_size(problem.dtype)),
+                     static_cast<uint32_t>(c.vectors_per_thread), static_cast<uint32_t>(c.threads),
+                     static_cast<uint32_t>(c.blocks_per_row));
+}
+
+// Do all clusters of a launch of `all_blocks` fit at once?
+bool fit_at_once(int64_t all_blocks, int cluster, const DeviceFacts& device) {
+  for (size_t i = 0; i < kClusterSizes.size(); ++i) {
+    if (kClusterSizes[i] == cluster) {
+      return int64_t{device.coresident_clusters[i]} * cluster >= all_blocks;
+    }
+  }
+  return false;
+}
+
+bool takes_many_steps(const LaunchConfig& c, const Problem& problem) {
+  return problem.width > c.blocks_per_row * kStepsOfCluster * kElementsPerStep;
+}
+
+// Several clusters for each row, up to `most` blocks, if they are to be had: where one would read
+// it in many steps and leaves much of the GPU idle.
+bool widen_to_grid(LaunchConfig& c, const Problem& problem, const DeviceFacts& device,
+                   int64_t most_blocks) {
+  if (c.large_k || c.scope != Scope::kCluster) return false;
+  LaunchConfig grid = c;
+  grid.scope = Scope::kGrid;
+  while (2 * grid.blocks_per_row <= most_blocks &&
+         fit_at_once(2 * problem.rows * grid.blocks_per_row, c.cluster_blocks, device)) {
+    grid.blocks_per_row *= 2;
+  }
+  if (grid.blocks_per_row == c.blocks_per_row) return false;
+
+  grid.vectors_per_thread =
+      static_cast<int>(kMaxElementsPerThread) * element_size(problem.dtype) / 16;
+  grid.sample = sample_of(problem, grid);
+  // Every list must hold what its block's floor admits, and the last block what the highest does.
+  constexpr double kDeviations = 4.5;
+  const double share = static_cast<double>(problem.width) / grid.blocks_per_row;
+  const double passing = share * admitted_share(grid.sample, 0);
+  const double of_floor = share * admitted_share(grid.sample, 1) - passing;
+  const double most = passing + kDeviations * std::sqrt(passing + of_floor * of_floor);
+  constexpr double kOfBest = 1.5;  // times k; what lies above the highest floor, at most
+  if (most > kGridEntries / grid.blocks_per_row ||
+      kOfBest * static_cast<double>(problem.k) > kSomeEntries * kThreadsPerBlock) {
+    return false;
+  }
+  c = grid;
+  c.workspace_bytes =
+      kCounterBytes + problem.rows * (kMaxGridBlocks * kGridHeadBytes + kGridEntries * kEntryBytes);
+  return true;
 }
 
 // The most survivors a block is likely to have.
@@ -60,12 +123,13 @@ double survivors_per_block(const Problem& problem, const LaunchConfig& c) {
 }
 
 // Room for the survivors, and for the sort.
-void set_staging(LaunchConfig& c, int entries_per_thread) {
+void set_staging(LaunchConfig& c, int entries_per_thread, const DeviceFacts& device) {
   c.entries_per_thread = entries_per_thread;
   const int held = entries_per_thread == kResident ? kMostResident : entries_per_thread;
   const int listed = c.large_k ? 0 : c.threads * held;
+  const bool queued = !c.large_k && has_deep_queue(device.compute_capability);
   c.shared_bytes =
-      kFixedSharedBytes +
+      kFixedSharedBytes + (queued ? queue_bytes(entries_per_thread) : 0) +
       static_cast<int64_t>(std::max(listed, c.sort_entries) + c.sort_entries) * kEntryBytes;
 }
 
@@ -76,43 +140,59 @@ LaunchConfig choose_launch(const Problem& problem, const DeviceFacts& device,
   if (device.sms <= 0) throw std::invalid_argument("device: has no multiprocessors to launch on");
   LaunchConfig c;
   c.large_k = problem.k > kMaxFastK;
-  c.blocks_per_row = blocks_per_row == 0 ? choose_cluster(problem, device)
-                                         : checked_blocks(blocks_per_row, device);
+  c.threads = kThreadsPerBlock;
+  const bool grid_is_asked_for = blocks_per_row > kClusterSizes.back();
+  c.cluster_blocks = c.blocks_per_row = blocks_per_row == 0 || grid_is_asked_for
+                                            ? choose_cluster(problem, device)
+                                            : checked_cluster(blocks_per_row, device);
   c.scope = c.blocks_per_row > 1 ? Scope::kCluster : Scope::kBlock;
+  c.sort_entries = problem.order == Order::kAny || c.large_k
+                       ? 0
+                       : static_cast<int>(std::max<int64_t>(kThreadsPerBlock,
+                                                            round_up_to_power_of_two(problem.k)));
+  const bool may_be_grid = blocks_per_row == 0 ? takes_many_steps(c, problem) : grid_is_asked_for;
+  const int64_t most_blocks =
+      grid_is_asked_for ? std::min<int64_t>(blocks_per_row, kMaxGridBlocks) : kMaxGridBlocks;
+  const bool is_grid = may_be_grid && widen_to_grid(c, problem, device, most_blocks);
+  if (grid_is_asked_for && c.blocks_per_row != blocks_per_row) {
+    refuse_blocks(blocks_per_row, device);
+  }
   c.grid_blocks = problem.rows * c.blocks_per_row;
   constexpr int64_t kMostBlocks = 0x7fffffff;  // that a launch may have
   if (c.grid_blocks > kMostBlocks) {
     throw std::invalid_argument("rows: expected at most " + std::to_string(kMostBlocks) +
                                 " on a GPU, got " + std::to_string(problem.rows));
   }
+  if (is_grid) {
+    set_staging(c, kSomeEntries, device);
+    if (grid_is_asked_for) {
+      c.reason = std::to_string(blocks_per_row) + " blocks per row: as asked for";
+      return c;
+    }
+    c.reason = std::to_string(c.blocks_per_row / c.cluster_blocks) + " clusters of " +
+               std::to_string(c.cluster_blocks) +
+               " blocks per row: one would read it in more than " +
+               std::to_string(kStepsOfCluster) + " steps, and they are to be had for all rows";
+    return c;
+  }
 
   const int64_t share = (problem.width + c.blocks_per_row - 1) / c.blocks_per_row;
   const int64_t per_vector = 16 / element_size(problem.dtype);
-  c.threads = kThreadsPerBlock;
   c.vectors_per_thread = 1;
   while (c.vectors_per_thread * per_vector < kMaxElementsPerThread &&
          c.threads * c.vectors_per_thread * per_vector < share) {
     c.vectors_per_thread *= 2;
   }
-
-  c.sample =
-      plan_sample(static_cast<uint32_t>(problem.width), static_cast<uint32_t>(problem.k),
-                  static_cast<uint32_t>(per_vector), static_cast<uint32_t>(c.vectors_per_thread),
-                  static_cast<uint32_t>(c.threads), static_cast<uint32_t>(c.blocks_per_row));
-
-  c.sort_entries = problem.order == Order::kAny || c.large_k
-                       ? 0
-                       : static_cast<int>(std::max<int64_t>(kThreadsPerBlock,
-                                                            round_up_to_power_of_two(problem.k)));
+  c.sample = sample_of(problem, c);
   if (c.vectors_per_thread * per_vector <= kMostResident &&
       c.threads * c.vectors_per_thread * per_vector >= share) {
-    set_staging(c, kResident);
+    set_staging(c, kResident, device);
   } else {
     const double survivors = survivors_per_block(problem, c);
-    set_staging(c, kManyEntries);
+    set_staging(c, kManyEntries, device);
     for (const int entries : {kSomeEntries, kFewEntries}) {
       if (survivors <= c.threads * entries || c.shared_bytes > device.shared_memory_per_block) {
-        set_staging(c, entries);
+        set_staging(c, entries, device);
       }
     }
   }
@@ -124,7 +204,7 @@ LaunchConfig choose_launch(const Problem& problem, const DeviceFacts& device,
     c.reason = "one cluster of " + std::to_string(c.blocks_per_row) +
                " blocks per row: the most that all rows can have at once with " +
                std::to_string(least_of_block(c.blocks_per_row)) + " elements or more for each";
-  } else if (problem.width < kLeastShared) {
+  } else if (problem.width <= kMostAlone) {
     c.reason = "one block per row: a row is too short to share";
   } else {
     c.reason = "one block per row: clusters for all rows do not fit on the GPU at once";
@@ -132,6 +212,15 @@ LaunchConfig choose_launch(const Problem& problem, const DeviceFacts& device,
   return c;
 }
 
-const char* scope_name(Scope scope) { return scope == Scope::kBlock ? "block" : "cluster"; }
+const char* scope_name(Scope scope) {
+  switch (scope) {
+    case Scope::kBlock:
+      return "block";
+    case Scope::kCluster:
+      return "cluster";
+    default:
+      return "grid";
+  }
+}
 
 }  // namespace tl_topk

@@ -14,6 +14,7 @@ namespace tl_topk {
 enum class Scope : uint8_t {
   kBlock = 0,    // one block: shared memory
   kCluster = 1,  // one cluster: distributed shared memory
+  kGrid = 2,     // several clusters: L2
 };
 
 // Rows wider in k than this take the exact but slower large-k kernel.
@@ -27,17 +28,41 @@ constexpr int kFewEntries = 4;
 constexpr int kSomeEntries = 10;
 constexpr int kManyEntries = 24;
 
+// Bytes of such a share that a block keeps under way in shared memory, on GPUs that have enough of
+// it; given as compute capabilities.
+constexpr bool has_deep_queue(int capability) {
+  return capability == 90 || capability == 100 || capability == 103;
+}
+constexpr int64_t queue_bytes(int entries_per_thread) {
+  return entries_per_thread == kResident ? 0
+                                         : (entries_per_thread == kManyEntries ? 64 : 128) * 1024;
+}
+
+// Blocks of a grid put their survivors into segments of one list a row, in the workspace. A
+// workspace begins with counters, which every launch leaves zeroed, as many bytes as any needs:
+// launches of several problems may take turns with one. Behind them lies what nobody reads before
+// it is written.
+constexpr int kMaxGridBlocks = 128;     // that share a row
+constexpr int kGridEntries = 40 * 512;  // of a list
+constexpr int64_t kCounterBytes = 4096;
+constexpr int64_t kGridHeadBytes = 8;           // what a block says of its list
+constexpr int64_t kElementsPerStep = 512 * 16;  // that a block reads at once
+// A cluster alone reads rows of up to so many steps, whatever shares the widest: what meeting in L2
+// costs, and that one block then finishes the row.
+constexpr int64_t kStepsOfCluster = 8;
+
 struct LaunchConfig {
   Scope scope = Scope::kBlock;
   bool large_k = false;
   int blocks_per_row = 1;
+  int cluster_blocks = 1;      // of a cluster
   int threads = 0;             // per block
   int vectors_per_thread = 0;  // 16-byte loads in flight per thread
   int entries_per_thread = 0;  // survivors that a block has room for, or kResident
   int sort_entries = 0;        // keys the leader sorts; 0 when the order of slots is free
   int64_t grid_blocks = 0;
   int64_t shared_bytes = 0;     // dynamic shared memory per block
-  int64_t workspace_bytes = 0;  // zeroed once; every launch leaves it zeroed
+  int64_t workspace_bytes = 0;  // its counters zeroed once; every launch leaves them zeroed
   SamplePlan sample{};          // of rows as long as the width
   std::string reason;           // one sentence
 };
@@ -45,9 +70,9 @@ struct LaunchConfig {
 // Shared memory that every block of the selecting kernel needs besides entries and sort keys.
 constexpr int64_t kFixedSharedBytes = 14 * 1024;
 
-// `blocks_per_row`: that many blocks share a row, a size of kClusterSizes that the device has; 0
-// leaves the choice to this function. Throws std::invalid_argument where the device has no such
-// clusters, or cannot run the kernels at all.
+// `blocks_per_row`: that many blocks share a row, a size of kClusterSizes that the device has or,
+// of few and long rows, more; 0 leaves the choice to this function. Throws std::invalid_argument
+// where there cannot be so many, or the device cannot run the kernels at all.
 LaunchConfig choose_launch(const Problem& problem, const DeviceFacts& device,
                            int64_t blocks_per_row = 0);
 

@@ -14,6 +14,7 @@ LaunchConfigRef::LaunchConfigRef(const LaunchConfig& config) {
   object->scope = scope_name(config.scope);
   object->large_k = config.large_k;
   object->blocks_per_row = config.blocks_per_row;
+  object->cluster_blocks = config.cluster_blocks;
   object->threads = config.threads;
   object->vectors_per_thread = config.vectors_per_thread;
   object->grid_blocks = config.grid_blocks;
@@ -29,12 +30,14 @@ void LaunchConfigObj::reflect() {
       .def_ro("scope", &LaunchConfigObj::scope, "what works on a row: block, cluster or grid")
       .def_ro("large_k", &LaunchConfigObj::large_k, "the slower path for very large k")
       .def_ro("blocks_per_row", &LaunchConfigObj::blocks_per_row)
+      .def_ro("cluster_blocks", &LaunchConfigObj::cluster_blocks, "of a cluster")
       .def_ro("threads", &LaunchConfigObj::threads, "per block")
       .def_ro("vectors_per_thread", &LaunchConfigObj::vectors_per_thread,
               "16-byte loads in flight per thread")
       .def_ro("grid_blocks", &LaunchConfigObj::grid_blocks)
       .def_ro("shared_bytes", &LaunchConfigObj::shared_bytes, "dynamic shared memory per block")
-      .def_ro("workspace_bytes", &LaunchConfigObj::workspace_bytes, "device memory, zeroed once")
+      .def_ro("workspace_bytes", &LaunchConfigObj::workspace_bytes,
+              "device memory, zeroed once; launches leave its counters zeroed")
       .def_ro("reason", &LaunchConfigObj::reason, "one sentence");
 }
 

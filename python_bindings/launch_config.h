@@ -14,6 +14,7 @@ class LaunchConfigObj : public tvm::ffi::Object {
   tvm::ffi::String scope;
   bool large_k = false;
   int64_t blocks_per_row = 0;
+  int64_t cluster_blocks = 0;
   int64_t threads = 0;
   int64_t vectors_per_thread = 0;
   int64_t grid_blocks = 0;

@@ -2,6 +2,9 @@
 
 #include <tvm/ffi/extra/c_env_api.h>
 
+#include <algorithm>
+
+#include "config.h"
 #include "cuda/memory.h"
 
 namespace tl_topk {
@@ -10,9 +13,10 @@ namespace {
 constexpr int64_t kVectorBytes = 16;
 constexpr int64_t kEntryBytes = 8;
 
-// Two 32-bit counters a row, ahead of the lists.
+// Two 32-bit counters a row, ahead of the lists: where every workspace has its counters, and at
+// least as many bytes of them.
 int64_t counter_bytes(int64_t rows) {
-  return (8 * rows + kVectorBytes - 1) / kVectorBytes * kVectorBytes;
+  return std::max(kCounterBytes, (8 * rows + kVectorBytes - 1) / kVectorBytes * kVectorBytes);
 }
 
 int64_t kind_of(const IntVector& vector) {

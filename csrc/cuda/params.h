@@ -25,7 +25,9 @@ struct KernelParams {
   SamplePlan full_plan;  // for rows as long as the width; shorter ones make their own
   Order order;
   bool largest;
-  uint8_t blocks_log2;  // blocks that share a row
+  uint8_t blocks_log2;    // blocks of a cluster, or of whatever shares a row without one
+  uint8_t clusters_log2;  // clusters that share a row
+  void* workspace;        // where clusters meet; null where they do not
 };
 
 struct MappedParams : KernelParams {

@@ -11,7 +11,9 @@ enum Phase : uint32_t {
   kPhaseRead,      // the first step of the row is in registers
   kPhaseFloor,     // the floor is known
   kPhaseFilter,    // survivors are listed (where a share takes several steps)
-  kPhaseCount,     // and counted
+  kPhaseMeet,      // the row's last ticket is drawn (where several clusters share a row)
+  kPhaseGather,    // and all lists are here
+  kPhaseCount,     // survivors are counted
   kPhaseExchange,  // all blocks' counts are here
   kPhaseCut,       // the threshold bin is known, and this block's slots
   kPhaseEmit,      // winners above the bin are stored
@@ -30,15 +32,15 @@ __device__ __forceinline__ void mark(Phase phase) {
   const uint32_t now = clock();
   for (uint32_t p = phase; p < kPhases; ++p) phase_marks[p] = now;  // phases left out take no time
 }
-__device__ __forceinline__ void record_phases() {
-  if (threadIdx.x != 0 || blockIdx.x >= kPhaseBlocks) return;
+__device__ __forceinline__ void record_phases(uint32_t block) {
+  if (threadIdx.x != 0 || block >= kPhaseBlocks) return;
   for (uint32_t p = 0; p < kPhases; ++p) {
-    phase_clocks[blockIdx.x][p] += phase_marks[p] - phase_marks[0];
+    phase_clocks[block][p] += phase_marks[p] - phase_marks[0];
   }
 }
 #else
 __device__ __forceinline__ void mark(Phase) {}
-__device__ __forceinline__ void record_phases() {}
+__device__ __forceinline__ void record_phases(uint32_t) {}
 #endif
 
 }  // namespace tl_topk

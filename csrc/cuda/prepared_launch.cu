@@ -36,7 +36,10 @@ KernelParams fixed_params(const Problem& problem, const LaunchConfig& config) {
   params.full_plan = config.sample;
   params.order = problem.order;
   params.largest = problem.largest;
-  while (1 << params.blocks_log2 < config.blocks_per_row) ++params.blocks_log2;
+  while (1 << params.blocks_log2 < config.cluster_blocks) ++params.blocks_log2;
+  while (config.cluster_blocks << params.clusters_log2 < config.blocks_per_row) {
+    ++params.clusters_log2;
+  }
   return params;
 }
 
@@ -62,9 +65,9 @@ class PreparedLaunch {
     launch_.blockDimX = static_cast<unsigned>(config.threads);
     launch_.gridDimY = launch_.gridDimZ = launch_.blockDimY = launch_.blockDimZ = 1;
     launch_.sharedMemBytes = static_cast<unsigned>(config.shared_bytes);
-    if (config.blocks_per_row > 1) {
+    if (config.cluster_blocks > 1) {
       cluster_.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
-      cluster_.value.clusterDim.x = static_cast<unsigned>(config.blocks_per_row);
+      cluster_.value.clusterDim.x = static_cast<unsigned>(config.cluster_blocks);
       cluster_.value.clusterDim.y = cluster_.value.clusterDim.z = 1;
       launch_.attrs = &cluster_;
       launch_.numAttrs = 1;
@@ -73,19 +76,19 @@ class PreparedLaunch {
   PreparedLaunch(const PreparedLaunch&) = delete;
   PreparedLaunch& operator=(const PreparedLaunch&) = delete;
 
-  void operator()(const TopKArgs& args, cudaStream_t stream) const {
+  void operator()(const TopKArgs& args, void* workspace, cudaStream_t stream) const {
     KernelParams params = params_;
-    fill(params, args);
+    fill(params, args, workspace);
     if (!by_driver(&params, stream)) by_runtime(&params, stream);
   }
-  void mapped(const TopKArgs& args, cudaStream_t stream) const {
+  void mapped(const TopKArgs& args, void* workspace, cudaStream_t stream) const {
     MappedParams params{params_, *args.mapping};
-    fill(params, args);
+    fill(params, args, workspace);
     if (!by_driver(&params, stream)) by_runtime(&params, stream);
   }
 
  private:
-  static void fill(KernelParams& params, const TopKArgs& args) {
+  static void fill(KernelParams& params, const TopKArgs& args, void* workspace) {
     params.scores = args.scores;
     params.scores_stride = args.scores_stride;
     params.indices = args.indices;
@@ -94,6 +97,7 @@ class PreparedLaunch {
     params.values_stride = args.values_stride;
     params.lengths = args.lengths;
     params.row_starts = args.row_starts;
+    params.workspace = workspace;
   }
   // False where nothing was launched: another device is current, or there is an error, which the
   // runtime then meets again and names.
@@ -134,13 +138,14 @@ std::shared_ptr<const PreparedLaunch> prepare_cuda(const Problem& problem,
   return std::make_shared<const PreparedLaunch>(problem, config, device, mapped);
 }
 
-[[gnu::hot]] void topk_cuda(const TopKArgs& args, const PreparedLaunch& launch, void*,
+[[gnu::hot]] void topk_cuda(const TopKArgs& args, const PreparedLaunch& launch, void* workspace,
                             void* stream) {
-  launch(args, static_cast<cudaStream_t>(stream));
+  launch(args, workspace, static_cast<cudaStream_t>(stream));
 }
 
-void topk_cuda_mapped(const TopKArgs& args, const PreparedLaunch& launch, void*, void* stream) {
-  launch.mapped(args, static_cast<cudaStream_t>(stream));
+void topk_cuda_mapped(const TopKArgs& args, const PreparedLaunch& launch, void* workspace,
+                      void* stream) {
+  launch.mapped(args, workspace, static_cast<cudaStream_t>(stream));
 }
 
 }  // namespace tl_topk

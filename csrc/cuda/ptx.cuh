@@ -119,15 +119,32 @@ __device__ __forceinline__ void await_barrier(uint64_t* barrier) {
       : "memory");
 }
 
-// atomicAdd that lane 0 makes for its warp. Where the address is the same for all lanes the
-// assembler wraps an atomic in a vote of its own; adding the lane's number, 0 here, prevents that.
+// atomicAdd on a counter in shared memory that lane 0 makes for its warp; other lanes get `x` back.
+// Where the address is the same for all lanes the assembler wraps an atomic in a vote of its own:
+// what is added to it here, 0 for lane 0, prevents that.
 __device__ __forceinline__ uint32_t lane0_add(uint32_t* counter, uint32_t x) {
-  const auto here = static_cast<uint32_t>(__cvta_generic_to_shared(counter)) +
-                    (kWith<Part::kVotes> ? threadIdx.x % 32 : 0);
+  const uint32_t lane = threadIdx.x % 32;
+  const auto here = static_cast<uint32_t>(__cvta_generic_to_shared(counter)) + lane;
+  uint32_t before = x;
+  asm volatile(
+      "{\n"
+      ".reg .pred is_first;\n"
+      "setp.eq.u32 is_first, %2, 0;\n"
+      "@is_first atom.relaxed.cta.shared::cta.add.u32 %0, [%1], %0;\n"
+      "}"
+      : "+r"(before)
+      : "r"(here), "r"(lane)
+      : "memory");
+  return before;
+}
+
+// atomicAdd on a counter in global memory that orders what it counts: what the caller and its block
+// wrote before (a barrier in between) is seen by whoever draws a later number.
+__device__ __forceinline__ uint32_t ordered_add(uint32_t* counter, uint32_t x) {
   uint32_t before;
-  asm volatile("atom.relaxed.cta.shared::cta.add.u32 %0, [%1], %2;"
+  asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;"
                : "=r"(before)
-               : "r"(here), "r"(x)
+               : "l"(counter), "r"(x)
                : "memory");
   return before;
 }
@@ -143,6 +160,27 @@ __device__ __forceinline__ void shared_increment(uint32_t* counter, bool enabled
       "@enabled red.relaxed.cta.shared::cta.add.u32 [%0], 1;\n"
       "}" ::"r"(here),
       "r"(static_cast<uint32_t>(enabled))
+      : "memory");
+}
+__device__ __forceinline__ void store_if(uint2* p, uint2 x, bool enabled) {
+  asm volatile(
+      "{\n"
+      ".reg .pred enabled;\n"
+      "setp.ne.u32 enabled, %3, 0;\n"
+      "@enabled st.v2.u32 [%0], {%1, %2};\n"
+      "}" ::"l"(p),
+      "r"(x.x), "r"(x.y), "r"(static_cast<uint32_t>(enabled))
+      : "memory");
+}
+// Into shared memory of this block.
+__device__ __forceinline__ void shared_store_if(uint32_t address, uint2 x, bool enabled) {
+  asm volatile(
+      "{\n"
+      ".reg .pred enabled;\n"
+      "setp.ne.u32 enabled, %3, 0;\n"
+      "@enabled st.shared.v2.u32 [%0], {%1, %2};\n"
+      "}" ::"r"(address),
+      "r"(x.x), "r"(x.y), "r"(static_cast<uint32_t>(enabled))
       : "memory");
 }
 __device__ __forceinline__ void store_if(int32_t* p, uint32_t x, bool enabled) {
@@ -171,6 +209,22 @@ __device__ __forceinline__ uint4 load_vector(const uint4* p) {
                : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                : "l"(p));
   return v;
+}
+
+// Copies 16 bytes from global to shared memory while the thread goes on. `commit_copies` makes one
+// group of those since the last; `await_copies` waits until at most kNewest groups are under way.
+__device__ __forceinline__ void copy_vector_async(uint4* to, const uint4* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                   static_cast<uint32_t>(__cvta_generic_to_shared(to))),
+               "l"(from)
+               : "memory");
+}
+__device__ __forceinline__ void commit_copies() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+template <uint32_t kNewest>
+__device__ __forceinline__ void await_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kNewest) : "memory");
 }
 
 // x, computed here: not delayed into a branch that needs it, where nothing else would overlap.

@@ -21,6 +21,7 @@ constexpr uint32_t kThreads = 512;
 constexpr uint32_t kWarps = kThreads / kWarp;
 constexpr uint32_t kWarpsLog2 = 4;
 static_assert(kWarps == 1u << kWarpsLog2);
+constexpr uint32_t kThreadsLog2 = kWarpsLog2 + 5;
 
 template <Dtype D>
 struct Row {
@@ -43,9 +44,8 @@ struct Row {
     unaligned = true;
     misaligned = 0;
   }
-  __device__ float oriented(uint32_t index) const {
-    return Element<D>::widen(static_cast<Raw>(first[index] ^ flip));
-  }
+  __device__ float oriented(uint32_t index) const { return widen(first[index]); }
+  __device__ float widen(Raw raw) const { return Element<D>::widen(static_cast<Raw>(raw ^ flip)); }
   // The inverse for a number that `widen_vector` or `oriented` gave: bit for bit as in memory.
   __device__ Raw raw(float oriented) const {
     return static_cast<Raw>(Element<D>::narrow(oriented) ^ flip);
@@ -65,7 +65,10 @@ struct Row {
   }
   // The same for a vector that lies inside the row.
   __device__ __forceinline__ uint4 load_inside(uint32_t v) const {
-    return ptx::load_vector(reinterpret_cast<const uint4*>(first - misaligned) + v);
+    return ptx::load_vector(address(v));
+  }
+  __device__ __forceinline__ const uint4* address(uint32_t v) const {
+    return reinterpret_cast<const uint4*>(first - misaligned) + v;
   }
 
  private:
@@ -116,13 +119,13 @@ struct Deal {
                                   uint32_t blocks_log2)
       : stream((threadIdx.x / kWarp << blocks_log2) + block), stride(kWarps << blocks_log2) {
     const uint32_t step_log2 = loads_log2 + kWarpsLog2 + 5 + blocks_log2;  // vectors a step
-    steps = (vectors + (1u << step_log2) - 1) >> step_log2;
+    steps = ptx::keep((vectors + (1u << step_log2) - 1) >> step_log2);
   }
 
-  __device__ __forceinline__ uint32_t first_step() const { return steps / 2; }
-  // The step after that, and at last the first again.
-  __device__ __forceinline__ uint32_t next_step(uint32_t step) const {
-    return step + 1 == steps ? 0 : step + 1;
+  // The i-th step to be taken, of `steps`.
+  __device__ __forceinline__ uint32_t step(uint32_t i) const {
+    const uint32_t step = steps / 2 + i;
+    return step < steps ? step : step - steps;
   }
 
   // The vector that this lane reads as load u of a step; past the row's end when there is none.

@@ -46,9 +46,9 @@ inline cudaLaunchConfig_t runtime_launch(const LaunchConfig& config, cudaStream_
   launch.blockDim = dim3(static_cast<unsigned>(config.threads));
   launch.dynamicSmemBytes = static_cast<size_t>(config.shared_bytes);
   launch.stream = stream;
-  if (config.blocks_per_row > 1) {
+  if (config.cluster_blocks > 1) {
     cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim.x = static_cast<unsigned>(config.blocks_per_row);
+    cluster.val.clusterDim.x = static_cast<unsigned>(config.cluster_blocks);
     cluster.val.clusterDim.y = 1;
     cluster.val.clusterDim.z = 1;
     launch.attrs = &cluster;

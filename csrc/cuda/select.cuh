@@ -67,8 +67,7 @@ __device__ __forceinline__ void select_by_cut(const HeldEntries<kHeld>& held,
     team.send_residual(before.inside + atomicAdd(&state.residual_count, 1), e.rank());
   }
   __syncwarp();
-  uint32_t slot = take_places(
-      total, [&](uint32_t n) { return before.above + ptx::lane0_add(&state.winners, n); });
+  uint32_t slot = before.above + take_places(total, &state.winners);
   const uint32_t below = voters_below();
   const bool plain = out.plain();  // the common case
   held.for_each([&](uint32_t u) {
@@ -123,9 +122,7 @@ __device__ __noinline__ void select_by_radix(const Ranks ranks, Threshold t,
   uint32_t mine = 0;
   ranks([&](uint64_t rank, bool valid) { mine += valid && t.passes(rank); });
   mine = __reduce_add_sync(kAllLanes, mine);
-  uint32_t slot = 0;
-  if (threadIdx.x % kWarp == 0) slot = ptx::lane0_add(&state.winners, mine);
-  slot = __shfl_sync(kAllLanes, slot, 0);
+  uint32_t slot = __shfl_sync(kAllLanes, ptx::lane0_add(&state.winners, mine), 0);
   __syncthreads();
   slot += team.sum_before(state.winners);
   if (mine == 0) return;

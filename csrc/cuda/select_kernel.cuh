@@ -17,9 +17,35 @@
 #include "cuda/phase_clock.cuh"
 #include "cuda/row_ranks.cuh"
 #include "cuda/select.cuh"
+#include "cuda/step_queue.cuh"
 #include "cuda/ties.cuh"
 
 namespace tl_topk {
+
+// A block's shared memory: its state, the queue of steps, the list of survivors, and room to sort:
+// as many keys as asked for, and as many spare ones in place of the list.
+struct SharedMemory {
+  SharedState& state;
+  unsigned char* queue;
+  Entry* list;
+  void* sort_buffer;
+
+  __device__ __forceinline__ SharedMemory(unsigned char* memory, uint32_t queue_bytes,
+                                          uint32_t listed, uint32_t sort_entries)
+      : state(*reinterpret_cast<SharedState*>(memory)),
+        queue(memory + sizeof(SharedState)),
+        list(reinterpret_cast<Entry*>(queue + queue_bytes)),
+        sort_buffer(list + max(listed, sort_entries)) {}
+};
+static_assert(sizeof(SharedState) % sizeof(uint4) == 0);
+
+#ifdef __CUDA_ARCH__
+constexpr bool kDeep = has_deep_queue(__CUDA_ARCH__ / 10);
+#else
+constexpr bool kDeep = false;  // of no kernel
+#endif
+template <uint32_t kHeld>
+constexpr int64_t kQueueBytes = kDeep ? queue_bytes(kHeld) : 0;
 
 // Rows no longer than k: everything is selected, and the team shares the writing.
 template <Dtype D, bool kMapped, Scope S>
@@ -62,64 +88,25 @@ __device__ __noinline__ void select_all(const Output<D, kMapped> out, const RowM
   }
 }
 
-// This lane's vectors of one step. All but the warps at the row's ends pass one check and load
-// without another branch.
-template <Dtype D, int kLoads>
-__device__ __forceinline__ void load_step(const Row<D>& row, const Deal& deal, uint32_t step,
-                                          uint4 (&loaded)[kLoads]) {
-  constexpr uint32_t kPerVector = Row<D>::kPerVector;
-  const uint32_t first = row.index(deal.vector(0, step));
-  const uint32_t last = row.index(deal.vector(kLoads - 1, step)) + (kPerVector - 1);
-  if (first < row.length && last < row.length && !row.unaligned) {
-#pragma unroll
-    for (uint32_t u = 0; u < kLoads; ++u) loaded[u] = row.load_inside(deal.vector(u, step));
-  } else {
-#pragma unroll
-    for (uint32_t u = 0; u < kLoads; ++u) loaded[u] = row.load(deal.vector(u, step));
+// Lists the survivors of a share of several steps, of which x holds the first one's elements.
+template <Dtype D, uint32_t kElements, typename Queue, typename List>
+__device__ __forceinline__ void list_share(float (&x)[kElements], Queue& queue, const Row<D>& row,
+                                           const Deal& deal, float floor, const List& list,
+                                           uint32_t* survivors) {
+  for (uint32_t i = 0;; ++i) {
+    if (i > 0) queue.pop(i, row.flip, x);
+    queue.list(i, x, row, deal, floor, list, survivors);
+    queue.push(i + Queue::kDepth, row, deal);
+    if (i + 1 == deal.steps) break;
   }
 }
 
-template <Dtype D, int kLoads>
-__device__ __forceinline__ void widen_step(const uint4 (&loaded)[kLoads], uint32_t flip,
-                                           float (&x)[kLoads * Row<D>::kPerVector]) {
-  constexpr uint32_t kPerVector = Row<D>::kPerVector;
-#pragma unroll
-  for (uint32_t u = 0; u < kLoads; ++u) {
-    widen_vector<D>(loaded[u], flip, *reinterpret_cast<float (*)[kPerVector]>(x + u * kPerVector));
-  }
-}
-
-// Lists those of x, loaded by a step, that lie above the floor; `survivors` counts them, also when
-// there is no more room.
-template <Dtype D, uint32_t kElements>
-__device__ __forceinline__ void list_step(const float (&x)[kElements], const Row<D>& row,
-                                          const Deal& deal, uint32_t step, float floor, Entry* list,
-                                          uint32_t capacity, uint32_t* survivors) {
-  constexpr uint32_t kPerVector = Row<D>::kPerVector;
-  uint32_t mine = 0;
-#pragma unroll
-  for (uint32_t i = 0; i < kElements; ++i) mine += x[i] > floor;
-  const uint32_t up_to_mine = kWith<Part::kVotes> ? warp_inclusive_sum(mine) : mine;
-  const uint32_t total = kWith<Part::kVotes> ? __shfl_sync(kAllLanes, up_to_mine, kWarp - 1) : mine;
-  if (total == 0) return;
-  const uint32_t first =
-      take_places(total, [&](uint32_t n) { return ptx::lane0_add(survivors, n); });
-  if (first + total > capacity) return;
-  Entry* at = list + first + up_to_mine - mine;
-#pragma unroll
-  for (uint32_t i = 0; i < kElements; ++i) {
-    const uint32_t index = row.index(deal.vector(i / kPerVector, step)) + i % kPerVector;
-    if (x[i] > floor) *at++ = {x[i], index};
-  }
-}
-
-// From all blocks' tables to the winners. `held` gives this block's survivors, `listed` their ranks
-// and `rest` those of its whole share, which only the slow paths call.
-template <Dtype D, bool kMapped, Scope S, typename Held, typename Listed, typename Rest>
-__device__ __forceinline__ void select_by_tables(const Held& held, const Listed& listed,
-                                                 const Rest& rest, const BinMap& map,
-                                                 const Output<D, kMapped>& out, const Team<S>& team,
-                                                 SharedState& state) {
+// From all blocks' tables to the winners; false, and nothing done, where the sample misled. `held`
+// gives this block's survivors and `listed` their ranks.
+template <Dtype D, bool kMapped, Scope S, typename Held, typename Listed>
+__device__ __forceinline__ bool select_by_tables(const Held& held, const Listed& listed,
+                                                 const BinMap& map, const Output<D, kMapped>& out,
+                                                 const Team<S>& team, SharedState& state) {
   using Entries = decltype(held());
   if constexpr (kMapped) __syncthreads();  // the list is complete
   const HeldPages<Entries::kHeld, kMapped> pages(held(), out);
@@ -133,48 +120,56 @@ __device__ __forceinline__ void select_by_tables(const Held& held, const Listed&
   const float floor = __uint_as_float(bits_of_key(tally.highest_floor));
   // Above the highest floor no block has rejected anything.
   const bool complete = tally.highest_floor == tally.lowest_floor || cut.bin > map(mapped(floor));
-  if (tally.overflow != 0 || cut.bin == kNoBin || !complete) {
-    const auto ranks = rest();
-    select_by_radix(ranks, guess_tie(ranks, out.row, floor, out.k, team, state), out, team, state);
-  } else if (cut.inside > kMaxResidual || !kWith<Part::kPairs>) {
+  if (tally.overflow != 0 || cut.bin == kNoBin || !complete) return false;
+  if (cut.inside > kMaxResidual || !kWith<Part::kPairs>) {
     constexpr uint32_t kUnknownCount = 0xffffffffu;  // more than any list holds
     select_by_radix(listed(), {0, 64, out.k, kUnknownCount}, out, team, state);
   } else {
     select_by_cut(held(), pages, cut, out, team, state);
   }
+  return true;
 }
 
-// kHeld: how many survivors a thread has room for; kResident where one step loads a block's share,
-// which then stays in registers.
+// By exact digits of the blocks' whole shares; `floor`, the highest one, is where many are equal.
+template <Dtype D, bool kMapped, Scope S, typename Ranks>
+__device__ __forceinline__ void select_slowly(const Ranks& ranks, uint32_t floor_key,
+                                              const Output<D, kMapped>& out, const Team<S>& team,
+                                              SharedState& state) {
+  const float floor = __uint_as_float(bits_of_key(floor_key));
+  select_by_radix(ranks, guess_tie(ranks, out.row, floor, out.k, team, state), out, team, state);
+}
+
+// A team's row. kHeld: how many survivors a thread has room for; kResident where one step loads a
+// block's share, which then stays in registers. `row_number` counts rows of the launch.
 template <Dtype D, Scope S, int kLoadsLog2, uint32_t kHeld, bool kMapped>
-__device__ __forceinline__ void select_row(const Params<kMapped>& params) {
+__device__ __forceinline__ void select_row(const Params<kMapped>& params, uint32_t row_number,
+                                           Row<D> row, const Team<S>& team,
+                                           const SharedMemory& memory) {
   constexpr int kLoads = 1 << kLoadsLog2;
   constexpr uint32_t kPerVector = Row<D>::kPerVector;
   constexpr uint32_t kElements = kLoads * kPerVector;
   constexpr bool kOneStep = kHeld == kResident;
   constexpr uint32_t kRoom = (kOneStep ? kElements : kHeld) * kThreads;
-  extern __shared__ __align__(16) unsigned char shared_memory[];
-  SharedState& state = *reinterpret_cast<SharedState*>(shared_memory);
-  Entry* const list = reinterpret_cast<Entry*>(shared_memory + sizeof(SharedState));
-  // Room to sort: this many keys, and as many spare ones in place of the list.
-  void* const sort_buffer = list + max(kRoom, params.sort_entries);
-  const Team<S> team(state, sort_buffer, params);
-  mark(kPhaseStart);
-  ptx::wait_for_previous_kernel();
-
-  Row<D> row = find_row<D>(params, team.row());
+  SharedState& state = memory.state;
+  Entry* const list = memory.list;
+  void* const sort_buffer = memory.sort_buffer;
   if constexpr (kOneStep) row.fit(kLoads * kThreads << team.size_log2());
-  const auto out = make_output<kMapped>(params, team.row(), row, state.mapping);
+  const auto out = make_output<kMapped>(params, row_number, row, state.mapping);
   if (row.length <= out.k) {
-    const RowMapping map = mapping_of(params, team.row());
+    const RowMapping map = mapping_of(params, row_number);
     select_all(out, map, team, params.largest, sort_buffer, list, state);
     return;
   }
 
   // The loads go out first; everything that needs no score is done while they are under way.
   const Deal deal(row.vectors(), kLoadsLog2, team.rank(), team.size_log2());
-  uint4 loaded[kLoads];
-  load_step<D, kLoads>(row, deal, deal.first_step(), loaded);
+  [[maybe_unused]] uint4 loaded[kLoads];
+  [[maybe_unused]] StepQueue<D, kLoads, kQueueBytes<kHeld>> queue(row, deal, memory.queue);
+  if constexpr (kOneStep) {
+    load_step<D, kLoads>(row, deal, deal.step(0), loaded);
+  } else {
+    queue.fill(row, deal);
+  }
 
   const bool full = row.length == params.width;
   if (threadIdx.x < kTableBins) state.own.bins[threadIdx.x] = 0;
@@ -192,10 +187,14 @@ __device__ __forceinline__ void select_row(const Params<kMapped>& params) {
   }
   team.open(out.sorted_bytes());
   // Found while the scores are on their way; barriers follow.
-  if (kMapped && threadIdx.x == kWarp) state.mapping = mapping_of(params, team.row());
+  if (kMapped && threadIdx.x == kWarp) state.mapping = mapping_of(params, row_number);
 
   float x[kElements];
-  widen_step<D, kLoads>(loaded, row.flip, x);
+  if constexpr (kOneStep) {
+    widen_step<D, kLoads>(loaded, row.flip, x);
+  } else {
+    queue.pop(0, row.flip, x);
+  }
   mark(kPhaseRead);
   SamplePlan plan = params.full_plan;
   if (!full) plan = state.plan;
@@ -220,20 +219,16 @@ __device__ __forceinline__ void select_row(const Params<kMapped>& params) {
     mark(kPhaseCount);
     team.send_table();
     // Listed while the tables are under way.
-    list_step<D>(x, row, deal, 0, anchors.floor, list, kRoom, &state.survivors);
-    select_by_tables([&] { return HeldEntries<kElements>(list, state.survivors, map); },
-                     [&] { return ListRanks{list, state.survivors}; },
-                     [&] { return ResidentRanks<D, kLoads>(x, row, deal); }, map, out, team, state);
-  } else {
-    for (uint32_t step = deal.first_step();;) {
-      const uint32_t next = deal.next_step(step);
-      const bool last = next == deal.first_step();
-      if (!last) load_step<D, kLoads>(row, deal, next, loaded);
-      list_step<D>(x, row, deal, step, anchors.floor, list, kRoom, &state.survivors);
-      if (last) break;
-      widen_step<D, kLoads>(loaded, row.flip, x);
-      step = next;
+    list_step<D>(x, row, deal, 0, anchors.floor, SharedList{list, kRoom}, &state.survivors);
+    const bool done =
+        select_by_tables([&] { return HeldEntries<kElements>(list, state.survivors, map); },
+                         [&] { return ListRanks{list, state.survivors}; }, map, out, team, state);
+    if (!done) {
+      const ResidentRanks<D, kLoads> ranks(x, row, deal);
+      select_slowly(ranks, state.tally.highest_floor, out, team, state);
     }
+  } else {
+    list_share(x, queue, row, deal, anchors.floor, SharedList{list, kRoom}, &state.survivors);
     __syncthreads();
     mark(kPhaseFilter);
     const bool overflow = state.survivors > kRoom;
@@ -246,23 +241,34 @@ __device__ __forceinline__ void select_row(const Params<kMapped>& params) {
     __syncthreads();
     mark(kPhaseCount);
     team.send_table();
-    select_by_tables([&] { return held; }, [&] { return ListRanks{list, listed}; },
-                     [&] { return RowRanks<D>(row, team.rank(), team.size_log2()); }, map, out,
-                     team, state);
+    const bool done = select_by_tables(
+        [&] { return held; }, [&] { return ListRanks{list, listed}; }, map, out, team, state);
+    if (!done) {
+      const RowRanks<D> ranks(row, team.rank(), team.size_log2());
+      select_slowly(ranks, state.tally.highest_floor, out, team, state);
+    }
   }
   if (!out.free_order() && team.leads()) {
     team.await_keys();
     write_ordered(out, out.k, sort_buffer, list, state.order);
   }
   mark(kPhaseSelect);
-  record_phases();
+  record_phases(blockIdx.x);
 }
 
 template <Dtype D, Scope S, int kLoadsLog2, uint32_t kHeld, bool kMapped>
-__global__ void __launch_bounds__(kThreads, S == Scope::kCluster || kLoadsLog2 == 2 ? 1 : 2)
+__global__ void __launch_bounds__(kThreads, S == Scope::kCluster || kHeld != kResident ? 1 : 2)
     select_kernel(const __grid_constant__ Params<kMapped> params) {
   if constexpr (S == Scope::kBlock || ptx::kHasClusters) {
-    select_row<D, S, kLoadsLog2, kHeld, kMapped>(params);
+    constexpr uint32_t kListed =
+        (kHeld == kResident ? (1 << kLoadsLog2) * Row<D>::kPerVector : kHeld) * kThreads;
+    extern __shared__ __align__(16) unsigned char shared_memory[];
+    const SharedMemory memory(shared_memory, kQueueBytes<kHeld>, kListed, params.sort_entries);
+    const Team<S> team(memory.state, memory.sort_buffer, params);
+    mark(kPhaseStart);
+    ptx::wait_for_previous_kernel();
+    select_row<D, S, kLoadsLog2, kHeld, kMapped>(params, team.row(),
+                                                 find_row<D>(params, team.row()), team, memory);
   }
 }
 

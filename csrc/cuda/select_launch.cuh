@@ -3,6 +3,7 @@
 #pragma once
 
 #include "config.h"
+#include "cuda/grid_kernel.cuh"
 #include "cuda/kernels.h"
 #include "cuda/large_k_kernel.cuh"
 #include "cuda/select_kernel.cuh"
@@ -32,6 +33,9 @@ KernelSymbol find_either(const LaunchConfig& config) {
   if (config.large_k) {
     return config.scope == Scope::kBlock ? symbol_of<large_k_kernel<D, Scope::kBlock, kMapped>>()
                                          : symbol_of<large_k_kernel<D, Scope::kCluster, kMapped>>();
+  }
+  if (config.scope == Scope::kGrid) {
+    return symbol_of<grid_kernel<D, kMostLoadsLog2<D>, kSomeEntries, kMapped>>();
   }
   switch (config.entries_per_thread) {
     case kResident:

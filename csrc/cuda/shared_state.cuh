@@ -19,6 +19,22 @@ struct __align__(8) MapMessage {
   float shift;
 };
 
+// What the last block of a grid's row tells its cluster.
+struct __align__(8) Verdict {
+  uint32_t misled;  // not 0: all blocks find the threshold by exact digits
+  uint32_t floor_key;
+};
+
+// See grid_meeting.cuh.
+struct GridState {
+  uint64_t all_drew;      // barrier: every block of the cluster has said whether it drew the last
+  uint64_t verdict_here;  // barrier
+  Verdict verdict;
+  uint32_t drew_last[kMaxClusterBlocks];
+  uint32_t ticket;
+  uint32_t highest_floor;  // key
+};
+
 // The fixed part; the list of survivors and the sort buffer follow it.
 struct SharedState {
   union {                                  // used one after the other
@@ -35,6 +51,7 @@ struct SharedState {
   uint64_t settled;                               // barrier: the residual is here (leader)
   uint64_t sorted;                                // barrier: all keys to sort are here (leader)
   MapMessage map;
+  GridState grid;
   SamplePlan plan;
   RowMapping mapping;                  // of a mapped launch
   uint32_t before[kMaxClusterBlocks];  // what earlier blocks pass

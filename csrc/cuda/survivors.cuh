@@ -30,12 +30,12 @@ __device__ __forceinline__ BinMap map_between(float low, float ceiling, uint32_t
 }
 
 // How lanes come to places in a list that they share: each knows how many the others want, and one
-// takes them for the whole warp. `add(n)` reserves n places and returns the first.
-template <typename Add>
-__device__ __forceinline__ uint32_t take_places(uint32_t total, Add&& add) {
-  uint32_t first = 0;
-  if (kWith<Part::kVotes> ? threadIdx.x % kWarp == 0 : total != 0) first = add(total);
-  return kWith<Part::kVotes> ? __shfl_sync(kAllLanes, first, 0) : first;
+// takes them for the whole warp, from the block's counter of those taken.
+__device__ __forceinline__ uint32_t take_places(uint32_t total, uint32_t* taken) {
+  if constexpr (kWith<Part::kVotes>) {
+    return __shfl_sync(kAllLanes, ptx::lane0_add(taken, total), 0);
+  }
+  return total != 0 ? atomicAdd(taken, total) : 0;
 }
 __device__ __forceinline__ uint32_t vote(bool keep) {
   return kWith<Part::kVotes> ? __ballot_sync(kAllLanes, keep) : keep;

@@ -71,7 +71,7 @@ class Team<Scope::kCluster> {
         sort_buffer_(sort_buffer),
         rank_(ptx::cluster_rank()),
         size_log2_(params.blocks_log2) {}
-  __device__ uint32_t row() const { return blockIdx.x >> size_log2_; }
+  __device__ uint32_t row() const { return blockIdx.x >> size_log2_; }  // with a cluster each
   __device__ uint32_t rank() const { return rank_; }
   __device__ uint32_t size_log2() const { return size_log2_; }
   __device__ bool leads() const { return rank_ == 0; }

@@ -21,15 +21,18 @@ const DeviceFacts kSmallMemory{120, 170, 101376, int64_t{96} << 20, {170, 85, 40
 
 void fits(const Problem& p, const DeviceFacts& device) {
   const LaunchConfig c = choose_launch(p, device);
-  CHECK(c.blocks_per_row >= 1 && c.blocks_per_row <= 16);
-  CHECK((c.scope == Scope::kCluster) == (c.blocks_per_row > 1));
+  CHECK(c.cluster_blocks >= 1 && c.cluster_blocks <= 16);
+  CHECK((c.scope == Scope::kBlock) == (c.blocks_per_row == 1));
+  CHECK((c.scope == Scope::kGrid) == (c.blocks_per_row > c.cluster_blocks));
+  CHECK(c.blocks_per_row % c.cluster_blocks == 0);
   CHECK(c.grid_blocks == p.rows * c.blocks_per_row);
   CHECK(c.shared_bytes <= device.shared_memory_per_block);
-  CHECK(c.workspace_bytes == 0);
+  CHECK((c.workspace_bytes > 0) == (c.scope == Scope::kGrid));
+  CHECK(c.scope != Scope::kGrid || p.rows * 4 <= tl_topk::kCounterBytes);
   CHECK(!c.reason.empty());
   for (size_t i = 0; i < tl_topk::kClusterSizes.size(); ++i) {
-    if (tl_topk::kClusterSizes[i] == c.blocks_per_row && c.blocks_per_row > 1) {
-      CHECK(device.coresident_clusters[i] >= p.rows);
+    if (tl_topk::kClusterSizes[i] == c.cluster_blocks && c.cluster_blocks > 1) {
+      CHECK(device.coresident_clusters[i] * c.cluster_blocks >= c.grid_blocks);
     }
   }
   CHECK(c.large_k == (p.k > tl_topk::kMaxFastK));
@@ -71,7 +74,8 @@ void rows_get_clusters_while_they_fit() {
     p.k = 2048;
     return choose_launch(p, kH200).blocks_per_row;
   };
-  CHECK(blocks(1, 4095) == 1);
+  CHECK(blocks(1, 2048) == 1);
+  CHECK(blocks(1, 3000) == 4);
   CHECK(blocks(1, 4096) == 8);
   CHECK(blocks(1, 16384) == 8);
   CHECK(blocks(1, 32768) == 16);
@@ -80,6 +84,10 @@ void rows_get_clusters_while_they_fit() {
   CHECK(blocks(16, 65536) == 4);
   CHECK(blocks(64, 65536) == 2);
   CHECK(blocks(4096, 65536) == 1);
+  // Several clusters where one would take too long, and never more than fit.
+  CHECK(blocks(1, 1048576) == 16);
+  CHECK(blocks(1, 4194304) == 64);
+  CHECK(blocks(16, 4194304) == 4);
 }
 
 bool refuses(const Problem& p, const DeviceFacts& device, int64_t blocks_per_row = 0) {
@@ -105,6 +113,17 @@ void callers_may_ask_for_blocks() {
     CHECK(blocks == 1 ? !refuses(p, kA100, blocks) : refuses(p, kA100, blocks));
   }
   for (const int64_t blocks : {-1, 3, 32}) CHECK(refuses(p, kH200, blocks));
+  p.rows = 1;
+  p.width = 1 << 20;
+  for (const int64_t blocks : {32, 64}) {
+    const LaunchConfig c = choose_launch(p, kH200, blocks);
+    CHECK(c.scope == Scope::kGrid && c.blocks_per_row == blocks && c.cluster_blocks == 16);
+    CHECK(c.workspace_bytes > 0 && c.shared_bytes <= kH200.shared_memory_per_block);
+  }
+  for (const int64_t blocks : {48, 128, 1024}) CHECK(refuses(p, kH200, blocks));
+  CHECK(refuses(p, kA100, 32));
+  p.k = 5000;
+  CHECK(refuses(p, kH200, 32));
 }
 
 void what_cannot_be_launched_is_refused() {

@@ -1,0 +1,181 @@
+// The kernel for rows that one cluster would read in many steps: several share a row.
+//
+//   1. Every block lists what lies above its own floor, as in select_kernel.cuh, but in global
+//      memory.
+//   2. The block that comes last keeps of all lists what lies above the highest floor: nobody has
+//      rejected anything there. It counts, cuts and writes as a block does with a row of its own.
+//   3. Where the sample misled, the last block's cluster finds the threshold by exact digits.
+//
+// Rows that are short though the widest is long are left to the first cluster.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/grid_meeting.cuh"
+#include "cuda/select_kernel.cuh"
+
+namespace tl_topk {
+
+// From the row's lists into the one of this block, in its shared memory: what lies above the
+// highest floor. False where a segment overflowed. Ends in a barrier.
+__device__ __forceinline__ bool gather_lists(const GridMeeting& meeting, const SharedList& list,
+                                             SharedState& state) {
+  constexpr uint32_t kBatch = 16;  // entries a thread reads at once; seldom are there more
+  constexpr uint32_t kNaNBits = 0x7fffffffu;
+  const uint32_t lanes_log2 = kThreadsLog2 - meeting.blocks_log2();  // that read one segment
+  const uint32_t segment = threadIdx.x >> lanes_log2;
+  const SegmentHead head = meeting.head(segment);
+  const uint32_t highest = __reduce_max_sync(kAllLanes, head.floor_key);
+  if (threadIdx.x % kWarp == 0) atomicMax(&state.grid.highest_floor, highest);
+  const uint32_t count = min(head.count, meeting.room());
+  const uint32_t most = __reduce_max_sync(kAllLanes, count);  // of this warp's segments
+  const auto* const from = reinterpret_cast<const uint2*>(meeting.segment(segment));
+  const uint32_t lane = threadIdx.x & ((1u << lanes_log2) - 1);
+
+  bool overflow = false;
+  float floor = 0;
+  for (uint32_t first = lane;; first += kBatch << lanes_log2) {
+    const bool begins = first == lane;
+    uint2 entry[kBatch];
+#pragma unroll
+    for (uint32_t u = 0; u < kBatch; ++u) {
+      const uint32_t i = first + (u << lanes_log2);
+      entry[u] = i < count ? __ldcg(from + i) : make_uint2(kNaNBits, 0);
+    }
+    if (begins) {  // while the entries are on their way
+      overflow = __syncthreads_or(head.count > meeting.room());
+      floor = __uint_as_float(bits_of_key(state.grid.highest_floor));
+    }
+    float x[kBatch];
+#pragma unroll
+    for (uint32_t u = 0; u < kBatch; ++u) x[u] = __uint_as_float(entry[u].x);
+    list_above(x, [&](uint32_t u) { return entry[u].y; }, floor, list, &state.survivors);
+    if (first - lane + (kBatch << lanes_log2) >= most) break;  // the same for the whole warp
+  }
+  __syncthreads();
+  return !overflow;
+}
+
+// The last block's part; false where the sample misled.
+template <uint32_t kHeld, Dtype D, bool kMapped>
+__device__ __forceinline__ bool finish_row(const GridMeeting& meeting, const Anchors& anchors,
+                                           const Output<D, kMapped>& out,
+                                           const Team<Scope::kBlock>& team, Entry* list,
+                                           void* sort_buffer, SharedState& state) {
+  if (!gather_lists(meeting, {list, kHeld * kThreads}, state)) return false;
+  mark(kPhaseGather);
+  const uint32_t listed = state.survivors;
+  if (listed > kHeld * kThreads) return false;
+  const float floor = __uint_as_float(bits_of_key(state.grid.highest_floor));
+  const BinMap map = map_between(fmaxf(floor, anchors.low), anchors.ceiling, kTableBins);
+  if (threadIdx.x == 0) {
+    state.own.overflow = 0;
+    state.own.floor_key = state.grid.highest_floor;
+  }
+  const HeldEntries<kHeld> held(list, listed, map);
+  held.for_each(
+      [&](uint32_t u) { state.own.count(static_cast<uint32_t>(held.bin[u]), held.bin[u] >= 0); });
+  __syncthreads();
+  mark(kPhaseCount);
+  team.send_table();
+  const bool done = select_by_tables([&] { return held; }, [&] { return ListRanks{list, listed}; },
+                                     map, out, team, state);
+  if (done && !out.free_order()) write_ordered(out, out.k, sort_buffer, list, state.order);
+  return done;
+}
+
+template <Dtype D, int kLoadsLog2, uint32_t kHeld, bool kMapped>
+__device__ __forceinline__ void share_row(const Params<kMapped>& params, const Row<D>& row,
+                                          const GridMeeting& meeting,
+                                          const Team<Scope::kCluster>& team,
+                                          const SharedMemory& memory) {
+  constexpr int kLoads = 1 << kLoadsLog2;
+  constexpr uint32_t kPerVector = Row<D>::kPerVector;
+  SharedState& state = memory.state;
+  const auto out = make_output<kMapped>(params, meeting.row(), row, state.mapping);
+  const Deal deal(row.vectors(), kLoadsLog2, meeting.block(), meeting.blocks_log2());
+  StepQueue<D, kLoads, kQueueBytes<kHeld>> queue(row, deal, memory.queue);
+  queue.fill(row, deal);
+
+  const bool full = row.length == params.width;
+  if (threadIdx.x < kTableBins) state.own.bins[threadIdx.x] = 0;
+  if (threadIdx.x < kGroups) state.anchors.group_keys[threadIdx.x] = 0;
+  if (threadIdx.x < kMaxResidual) state.residual[threadIdx.x] = 0;
+  if (threadIdx.x == 0) {
+    state.survivors = 0;
+    state.winners = 0;
+    state.residual_count = 0;
+    state.tally.cut.bin = kNoBin;
+    state.grid.highest_floor = 0;
+  }
+  if (!full && threadIdx.x == kThreads - 1) {
+    state.plan =
+        plan_sample(row.length, out.k, kPerVector, kLoads, kThreads, 1u << meeting.blocks_log2());
+  }
+  meeting.open();
+  team.open(out.sorted_bytes());
+  if (kMapped && threadIdx.x == kWarp) state.mapping = mapping_of(params, meeting.row());
+
+  float x[kLoads * kPerVector];
+  queue.pop(0, row.flip, x);
+  mark(kPhaseRead);
+  SamplePlan plan = params.full_plan;
+  if (!full) plan = state.plan;
+  const Anchors anchors = find_anchors<kPerVector>(x, plan, state.anchors);
+  mark(kPhaseFloor);
+  const GlobalList segment{meeting.segment(meeting.block()), meeting.room()};
+  list_share(x, queue, row, deal, anchors.floor, segment, &state.survivors);
+  __syncthreads();
+  mark(kPhaseFilter);
+  const uint32_t survivors = state.survivors;
+  team.await_open();
+  const uint32_t floor_key = order_key_of_number(__float_as_uint(anchors.floor));
+  const bool last = meeting.draw(survivors, floor_key);
+  mark(kPhaseMeet);
+  if (last) {
+    if (threadIdx.x == 0) state.survivors = 0;
+    __syncthreads();
+    const Team<Scope::kBlock> alone(state, memory.sort_buffer, params);
+    const bool done =
+        finish_row<kHeld>(meeting, anchors, out, alone, memory.list, memory.sort_buffer, state);
+    meeting.send_verdict(!done, state.grid.highest_floor);
+  }
+  if (meeting.cluster_drew_last()) {
+    const Verdict verdict = meeting.await_verdict();
+    if (verdict.misled != 0) {
+      select_slowly(RowRanks<D>(row, team.rank(), team.size_log2()), verdict.floor_key, out, team,
+                    state);
+      if (!out.free_order() && team.leads()) {
+        team.await_keys();
+        write_ordered(out, out.k, memory.sort_buffer, memory.list, state.order);
+      }
+    }
+  }
+  mark(kPhaseSelect);
+  // The last block's instead of the first's.
+  if (last) record_phases(meeting.row() << meeting.blocks_log2());
+}
+
+template <Dtype D, int kLoadsLog2, uint32_t kHeld, bool kMapped>
+__global__ void __launch_bounds__(kThreads, 1)
+    grid_kernel(const __grid_constant__ Params<kMapped> params) {
+  if constexpr (ptx::kHasClusters) {
+    extern __shared__ __align__(16) unsigned char shared_memory[];
+    const SharedMemory memory(shared_memory, kQueueBytes<kHeld>, kHeld * kThreads,
+                              params.sort_entries);
+    const Team<Scope::kCluster> team(memory.state, memory.sort_buffer, params);
+    const GridMeeting meeting(params, memory.state.grid);
+    mark(kPhaseStart);
+    ptx::wait_for_previous_kernel();
+    const Row<D> row = find_row<D>(params, meeting.row());
+    constexpr uint32_t kOfBlock = kStepsOfCluster * kElementsPerStep;
+    if (row.length > kOfBlock << team.size_log2()) {
+      share_row<D, kLoadsLog2, kHeld, kMapped>(params, row, meeting, team, memory);
+    } else if (meeting.in_first_cluster()) {
+      select_row<D, Scope::kCluster, kLoadsLog2, kHeld, kMapped>(params, meeting.row(), row, team,
+                                                                 memory);
+    }
+  }
+}
+
+}  // namespace tl_topk

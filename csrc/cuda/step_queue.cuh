@@ -1,0 +1,235 @@
+// The steps of a share on their way from memory: several at once, for a multiprocessor receives as
+// fast as it has asked, and what lies in memory takes most of a microsecond.
+#pragma once
+
+#include <cstdint>
+
+#include "config.h"
+#include "cuda/element.cuh"
+#include "cuda/ptx.cuh"
+#include "cuda/row.cuh"
+#include "cuda/survivors.cuh"
+#include "parts.h"
+
+namespace tl_topk {
+
+// This lane's vectors of one step. All but the warps at the row's ends pass one check and load
+// without another branch.
+template <Dtype D, int kLoads>
+__device__ __forceinline__ void load_step(const Row<D>& row, const Deal& deal, uint32_t step,
+                                          uint4 (&loaded)[kLoads]) {
+  constexpr uint32_t kPerVector = Row<D>::kPerVector;
+  const uint32_t first = row.index(deal.vector(0, step));
+  const uint32_t last = row.index(deal.vector(kLoads - 1, step)) + (kPerVector - 1);
+  if (first < row.length && last < row.length && !row.unaligned) {
+#pragma unroll
+    for (uint32_t u = 0; u < kLoads; ++u) loaded[u] = row.load_inside(deal.vector(u, step));
+  } else {
+#pragma unroll
+    for (uint32_t u = 0; u < kLoads; ++u) loaded[u] = row.load(deal.vector(u, step));
+  }
+}
+
+template <Dtype D, int kLoads>
+__device__ __forceinline__ void widen_step(const uint4 (&loaded)[kLoads], uint32_t flip,
+                                           float (&x)[kLoads * Row<D>::kPerVector]) {
+  constexpr uint32_t kPerVector = Row<D>::kPerVector;
+#pragma unroll
+  for (uint32_t u = 0; u < kLoads; ++u) {
+    widen_vector<D>(loaded[u], flip, *reinterpret_cast<float (*)[kPerVector]>(x + u * kPerVector));
+  }
+}
+
+// A list of survivors that a block fills: in its shared memory, or its segment of a grid's list.
+struct SharedList {
+  Entry* entries;
+  uint32_t capacity;
+
+  // Walks along the list, of which this lane fills some consecutive places.
+  struct Cursor {
+    uint32_t address;
+
+    __device__ __forceinline__ void put_if(float score, uint32_t index, bool enabled) {
+      ptx::shared_store_if(address, {__float_as_uint(score), index}, enabled);
+      address += enabled ? sizeof(Entry) : 0;
+    }
+  };
+  __device__ __forceinline__ Cursor at(uint32_t place) const {
+    return {static_cast<uint32_t>(__cvta_generic_to_shared(entries + place))};
+  }
+};
+struct GlobalList {
+  Entry* entries;
+  uint32_t capacity;
+
+  struct Cursor {
+    Entry* entry;
+
+    __device__ __forceinline__ void put_if(float score, uint32_t index, bool enabled) {
+      ptx::store_if(reinterpret_cast<uint2*>(entry), {__float_as_uint(score), index}, enabled);
+      entry += enabled;
+    }
+  };
+  __device__ __forceinline__ Cursor at(uint32_t place) const { return {entries + place}; }
+};
+
+// Where a warp's lanes put `count` elements each into a list that the block shares.
+struct ListPlaces {
+  uint32_t total;   // of the lanes that take their places together
+  uint32_t first;   // of those places
+  uint32_t before;  // this lane's own come after so many
+};
+__device__ __forceinline__ ListPlaces places_in_list(uint32_t count, uint32_t* listed) {
+  const uint32_t upto = kWith<Part::kVotes> ? warp_inclusive_sum(count) : count;
+  const uint32_t total = kWith<Part::kVotes> ? __shfl_sync(kAllLanes, upto, kWarp - 1) : count;
+  if (total == 0) return {0, 0, 0};
+  return {total, take_places(total, listed), upto - count};
+}
+
+// Lists those of x that lie above the floor; `index_of(i)` gives the index of x[i], and `survivors`
+// counts them, also when there is no more room.
+template <uint32_t kElements, typename IndexOf, typename List>
+__device__ __forceinline__ void list_above(const float (&x)[kElements], const IndexOf& index_of,
+                                           float floor, const List& list, uint32_t* survivors) {
+  uint32_t mine = 0;
+#pragma unroll
+  for (uint32_t i = 0; i < kElements; ++i) mine += x[i] > floor;
+  const ListPlaces places = places_in_list(mine, survivors);
+  if (places.total == 0 || places.first + places.total > list.capacity) return;
+  auto cursor = list.at(places.first + places.before);
+#pragma unroll
+  for (uint32_t i = 0; i < kElements; ++i) cursor.put_if(x[i], index_of(i), x[i] > floor);
+}
+// The same for what a step has loaded.
+template <Dtype D, uint32_t kElements, typename List>
+__device__ __forceinline__ void list_step(const float (&x)[kElements], const Row<D>& row,
+                                          const Deal& deal, uint32_t step, float floor,
+                                          const List& list, uint32_t* survivors) {
+  constexpr uint32_t kPerVector = Row<D>::kPerVector;
+  list_above(
+      x, [&](uint32_t i) { return row.index(deal.vector(i / kPerVector, step)) + i % kPerVector; },
+      floor, list, survivors);
+}
+
+// Of `kBytes` in shared memory. Threads read back what they asked for themselves, so no barrier is
+// needed. Loads into registers would not do: one that is awaited waits for those after it.
+template <Dtype D, int kLoads, int64_t kBytes>
+class StepQueue {
+ public:
+  // Steps that are under way at once.
+  static constexpr uint32_t kDepth = kBytes / (kLoads * kThreads * sizeof(uint4));
+  static_assert((kDepth & (kDepth - 1)) == 0);
+
+  __device__ __forceinline__ StepQueue(const Row<D>& row, const Deal& deal, unsigned char* memory)
+      : mine_(reinterpret_cast<uint4*>(memory) + threadIdx.x),
+        first_(ptx::keep(row.index(deal.vector(0, 0)))),
+        stride_(ptx::keep(row.index(deal.vector(1, 0)) - first_)) {}
+
+  // Asks for the first steps of a share. They are taken in the order of the deal.
+  __device__ __forceinline__ void fill(const Row<D>& row, const Deal& deal) const {
+#pragma unroll 1
+    for (uint32_t i = 0; i < kDepth; ++i) push(i, row, deal);
+  }
+  // Asks for the i-th step, or for nothing past the end. The step kDepth before it is done with.
+  __device__ __forceinline__ void push(uint32_t i, const Row<D>& row, const Deal& deal) const {
+    if (i < deal.steps) {
+      const uint32_t at = index(deal.step(i), 0);
+      const uint32_t last = at + (kLoads - 1) * stride_ + (kPerVector - 1);
+      if (at < row.length && last < row.length && !row.unaligned) {
+        const auto* const from = reinterpret_cast<const uint4*>(row.first + at);
+#pragma unroll
+        for (uint32_t u = 0; u < kLoads; ++u) {
+          ptx::copy_vector_async(slot(i, u), from + size_t{u} * (stride_ / kPerVector));
+        }
+      } else {
+#pragma unroll 1
+        for (uint32_t u = 0; u < kLoads; ++u) *slot(i, u) = row.load(deal.vector(u, deal.step(i)));
+      }
+    }
+    ptx::commit_copies();
+  }
+  // Waits for the i-th step; kDepth - 1 steps after it have been asked for.
+  __device__ __forceinline__ void pop(uint32_t i, uint32_t flip,
+                                      float (&x)[kLoads * Row<D>::kPerVector]) const {
+    ptx::await_copies<kDepth - 1>();
+    uint4 loaded[kLoads];
+#pragma unroll
+    for (uint32_t u = 0; u < kLoads; ++u) loaded[u] = *slot(i, u);
+    widen_step<D, kLoads>(loaded, flip, x);
+  }
+
+  // Lists those of x, the i-th step, that lie above the floor; `survivors` counts them, also when
+  // there is no more room.
+  template <typename List>
+  __device__ __forceinline__ void list(uint32_t i, const float (&x)[kLoads * Row<D>::kPerVector],
+                                       const Row<D>& row, const Deal& deal, float floor,
+                                       const List& list, uint32_t* survivors) const {
+    uint32_t mine = 0;  // a bit for each that does
+#pragma unroll
+    for (uint32_t e = 0; e < kLoads * kPerVector; ++e) mine |= x[e] > floor ? 1u << e : 0;
+    mine = ptx::keep(mine);  // rather than as many predicates
+    const ListPlaces places = places_in_list(__popc(mine), survivors);
+    if (places.total == 0 || places.first + places.total > list.capacity) return;
+    auto cursor = list.at(places.first + places.before);
+    const uint32_t start = index(deal.step(i), 0);
+    constexpr uint32_t kMany = kWarp;
+    if (places.total > kMany) {
+#pragma unroll
+      for (uint32_t e = 0; e < kLoads * kPerVector; ++e) {
+        cursor.put_if(x[e], start + e / kPerVector * stride_ + e % kPerVector, mine >> e & 1);
+      }
+      return;
+    }
+    // One or two a lane at most, which are read again: registers have no number to be found by.
+    for (; mine != 0; mine &= mine - 1) {
+      const uint32_t e = __ffs(mine) - 1;
+      const uint32_t u = e / kPerVector;
+      const auto* const raw = reinterpret_cast<const typename Row<D>::Raw*>(slot(i, u));
+      cursor.put_if(row.widen(raw[e % kPerVector]), start + u * stride_ + e % kPerVector, true);
+    }
+  }
+
+ private:
+  static constexpr uint32_t kPerVector = Row<D>::kPerVector;
+
+  __device__ __forceinline__ uint4* slot(uint32_t i, uint32_t u) const {
+    return mine_ + ((i & (kDepth - 1)) * kLoads + u) * kThreads;
+  }
+  // Of the first element of load u.
+  __device__ __forceinline__ uint32_t index(uint32_t step, uint32_t u) const {
+    return first_ + step * (kWarp * kPerVector) + u * stride_;
+  }
+
+  uint4* mine_;
+  uint32_t first_;   // index of this lane's first element
+  uint32_t stride_;  // elements from one load to the next
+};
+
+// With no shared memory to spare: one step, in registers.
+template <Dtype D, int kLoads>
+class StepQueue<D, kLoads, 0> {
+ public:
+  static constexpr uint32_t kDepth = 1;
+
+  __device__ __forceinline__ StepQueue(const Row<D>&, const Deal&, unsigned char*) {}
+  __device__ __forceinline__ void fill(const Row<D>& row, const Deal& deal) {
+    load_step<D, kLoads>(row, deal, deal.step(0), next_);
+  }
+  __device__ __forceinline__ void push(uint32_t, const Row<D>&, const Deal&) const {}
+  __device__ __forceinline__ void pop(uint32_t, uint32_t flip,
+                                      float (&x)[kLoads * Row<D>::kPerVector]) const {
+    widen_step<D, kLoads>(next_, flip, x);
+  }
+  template <typename List>
+  __device__ __forceinline__ void list(uint32_t i, const float (&x)[kLoads * Row<D>::kPerVector],
+                                       const Row<D>& row, const Deal& deal, float floor,
+                                       const List& list, uint32_t* survivors) {
+    if (i + 1 < deal.steps) load_step<D, kLoads>(row, deal, deal.step(i + 1), next_);
+    list_step<D>(x, row, deal, deal.step(i), floor, list, survivors);
+  }
+
+ private:
+  uint4 next_[kLoads];
+};
+
+}  // namespace tl_topk
