@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, overload
 
+from tl_topk.dispatch import Policy, chosen
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -34,6 +36,7 @@ def indexer_topk(
     order: str = ...,
     out: Tensor | None = ...,
     backend: str = ...,
+    policy: Policy | str | None = ...,
 ) -> Tensor: ...
 
 
@@ -58,6 +61,7 @@ def indexer_topk(
     order: str = ...,
     out: Tensor | None = ...,
     backend: str = ...,
+    policy: Policy | str | None = ...,
 ) -> tuple[Tensor, Tensor]: ...
 
 
@@ -81,6 +85,7 @@ def indexer_topk(
     order: str = "any",
     out: Tensor | None = None,
     backend: str = "auto",
+    policy: Policy | str | None = None,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """The ``k`` keys of every query that score best by
     ``key_scale[s] * sum_h weights[t, h] * relu(q[t, h] . keys[s])``, exactly.
@@ -137,8 +142,8 @@ def indexer_topk(
         backend: ``"auto"``; ``"cpu"`` for tensors on the CPU; on a GPU of compute capability 9.0
             ``"dsmem"``, a TileLang kernel that writes the scores and the native one that selects.
             Or ``"pipelined"``, one that filters while it scores and a small one that selects from
-            the rest: for pages, ``order="any"`` and k up to 4096. It is as exact, and ``"auto"``
-            does not take it: where it was measured, it took longer.
+            the rest: for pages, ``order="any"`` and k up to 4096. ``"auto"`` asks the policy.
+        policy: what decides where ``backend`` names none: see :func:`tl_topk.set_policy`.
 
     Returns:
         int32 ``(rows, k)``, -1 in the slots past what a row sees; with ``return_scores`` the pair
@@ -184,4 +189,4 @@ def indexer_topk(
         order=order,
         out=out,
     )
-    return run(arguments, return_scores, backend)
+    return run(arguments, return_scores, backend if policy is None else chosen(backend, policy))
