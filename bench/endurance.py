@@ -165,10 +165,10 @@ def _busy_gpu(count: int, backend: str) -> dict[str, Any]:
         for _ in range(count // 2500):
             torch.mm(matrix, matrix, out=product)
         done = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        done.record()  # type: ignore[no-untyped-call]
+        done.record()
     replays = 0
     with torch.cuda.stream(own):
-        while not done.query():
+        while not done.query():  # type: ignore[no-untyped-call]
             for graph in graphs:
                 graph.replay()
             replays += len(graphs)
