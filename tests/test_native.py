@@ -105,5 +105,15 @@ def test_program(
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.exhaustive
+def test_every_float(tmp_path: Path) -> None:
+    """All 2^32 of them: the order of keys, and the bin map's monotony."""
+    binary = tmp_path / "every_float"
+    # With the processor's fused multiply-add: the library's one is ten times slower.
+    compile_with("plain", "-march=native", NATIVE / "every_float.cc", "-o", binary)
+    done = subprocess.run([str(binary)], capture_output=True, text=True, timeout=10 * RUN_S)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_programs_found() -> None:
     assert set(IN_THREADS) < set(PROGRAMS)
