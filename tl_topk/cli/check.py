@@ -11,6 +11,7 @@ import click
 from tl_topk.check import Finding, Report, failure, fuzz, load_case, save_case
 from tl_topk.cli.common import backend_option, json_option, note, print_json, progress, show
 from tl_topk.dispatch import AUTO, require
+from tl_topk.files import FileError
 from tl_topk.placement import best_backend
 
 __all__ = ["check"]
@@ -66,7 +67,11 @@ def check(
     written = None
     if finding is not None and replay is None:
         written = directory / f"tl-topk-check-{finding.case.seed}.npz"
-        save_case(finding.case, written)
+        try:
+            save_case(finding.case, written)
+        except FileError as error:  # the seed and the problem are told all the same
+            note(str(error))
+            written = None
 
     if as_json:
         print_json(_as_data(report, backend, written))
