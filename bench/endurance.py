@@ -72,6 +72,7 @@ class Stage:
             self.certify()
             answers.append(self.out.indices.clone())
         self.expected = torch.stack(answers)
+        self.lengths.copy_(self.table[0])
         self.graph: torch.cuda.CUDAGraph | None = None
 
     def select(self) -> None:
@@ -104,7 +105,7 @@ class Stage:
     def step(self) -> None:
         """The next lengths, the selection, and a comparison; nothing is read back."""
         self.turn.add_(1).remainder_(_LENGTHS)
-        self.lengths.copy_(self.table.index_select(0, self.turn)[0])
+        torch.index_select(self.table, 0, self.turn, out=self.lengths[None])
         self.select()
         self.wrong += (self.expected.index_select(0, self.turn)[0] != self.out.indices).any()
         self.out.indices[:, :1].fill_(-7)  # so that no answer can be left over
@@ -132,10 +133,10 @@ def _replays(count: int, backend: str) -> dict[str, Any]:
     graphs = [stage.capture() for stage in stages]
     torch.cuda.synchronize()
     free = torch.cuda.mem_get_info()[0]
-    for _ in range(count // len(graphs)):
+    for _ in range(count // 5 // len(graphs)):
         for graph in graphs:
             graph.replay()
-    return _sum_up(stages, count, free)
+    return _sum_up(stages, count // 5, free)
 
 
 def _four_streams(count: int, backend: str) -> dict[str, Any]:
@@ -145,11 +146,11 @@ def _four_streams(count: int, backend: str) -> dict[str, Any]:
     streams = [_stream() for _ in graphs]
     torch.cuda.synchronize()
     free = torch.cuda.mem_get_info()[0]
-    for _ in range(count // 5 // len(graphs)):
+    for _ in range(count // len(graphs)):
         for graph, stream in zip(graphs, streams, strict=True):
             with torch.cuda.stream(stream):
                 graph.replay()
-    return _sum_up(stages, count // 5, free)
+    return _sum_up(stages, count, free)
 
 
 def _busy_gpu(count: int, backend: str) -> dict[str, Any]:
@@ -304,11 +305,13 @@ class Phase:
 
 
 PHASES = {
-    "replays": Phase(_replays, "replays, lengths changing each time", alone=True),
-    "four streams": Phase(_four_streams, "replays on four streams at once", alone=True),
+    "replays": Phase(_replays, "graph replays, lengths changing each time", alone=True),
+    "four streams": Phase(
+        _four_streams, "graph replays on four streams at once, likewise", alone=True
+    ),
     "captures": Phase(_captures, "graphs captured, replayed and dropped", alone=True),
     "no memory": Phase(_no_memory, "allocations refused, then a full device", alone=True),
-    "busy": Phase(_busy_gpu, "replays while every multiprocessor is kept busy"),
+    "busy": Phase(_busy_gpu, "graph replays while every multiprocessor is kept busy"),
     "killed": Phase(_killed, "processes killed while they launched, then started again"),
 }
 _CHILDREN = {"victim": Phase(_victim, ""), "survivor": Phase(_survivor, "")}

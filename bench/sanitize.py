@@ -13,6 +13,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -32,7 +33,16 @@ _SUMMARY = re.compile(
     r"ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard|LEAK SUMMARY: (\d+)"
 )
 _PASSED = re.compile(r"(\d+) passed")
-_PYTEST = ("-q", "-p", "no:cacheprovider", "-p", "no:randomly", "-rs", "--tb=short")
+_PYTEST = (
+    "-q",
+    "-p",
+    "no:cacheprovider",
+    "-p",
+    "no:randomly",
+    "-rs",
+    "--tb=short",
+    "--durations=6",
+)
 
 
 @dataclass(frozen=True)
@@ -117,41 +127,35 @@ def _test_ids(keyword: str) -> list[str]:
     return ids
 
 
-def _start(tool: str, ids: Sequence[str], output: Path) -> subprocess.Popen[bytes]:
-    command = [
-        *("compute-sanitizer", "--tool", tool, "--error-exitcode", "9"),
-        *(sys.executable, "-m", "pytest", *_PYTEST, *ids),
-    ]
-    # Without torch's caching allocator each tensor is its own allocation, whose ends are watched.
-    environment = os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+def _start(
+    command: Sequence[str], ids: Sequence[str], output: Path, **environment: str
+) -> subprocess.Popen[bytes]:
     with output.open("wb") as stream:
         return subprocess.Popen(
-            command, cwd=_ROOT, env=environment, stdout=stream, stderr=subprocess.STDOUT
+            [*command, *_PYTEST, *ids],
+            cwd=_ROOT,
+            env=os.environ | environment,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # so that what a tool has started ends with it
         )
 
 
-def _launched(ids: Sequence[str], output: Path) -> set[str]:
-    """The kernels that the tests launch, as a profiler sees them."""
-    program = (
-        "import json, pytest, sys, torch\n"
-        "from torch.profiler import ProfilerActivity, profile\n"
-        "with profile(activities=[ProfilerActivity.CUDA]) as seen:\n"
-        "    status = pytest.main(sys.argv[2:])\n"
-        "names = sorted({event.name for event in seen.events() if 'tl_topk' in event.name})\n"
-        "json.dump(names, open(sys.argv[1], 'w'))\n"
-        "sys.exit(status)\n"
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        names = Path(folder) / "names.json"
-        with output.open("wb") as stream:
-            subprocess.run(
-                [sys.executable, "-c", program, str(names), *_PYTEST, *ids],
-                cwd=_ROOT,
-                stdout=stream,
-                stderr=subprocess.STDOUT,
-                check=False,
-            )
-        return {_short(name) for name in json.loads(names.read_text())} if names.exists() else set()
+def _under(tool: str) -> list[str]:
+    sanitizer = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9"]
+    return [*sanitizer, sys.executable, "-m", "pytest"]
+
+
+# The kernels that tests launch, as a profiler sees them.
+_PROFILED = """
+import json, pytest, sys, torch
+from torch.profiler import ProfilerActivity, profile
+with profile(activities=[ProfilerActivity.CUDA]) as seen:
+    status = pytest.main(sys.argv[2:])
+names = sorted({event.name for event in seen.events() if "tl_topk" in event.name})
+json.dump(names, open(sys.argv[1], "w"))
+sys.exit(status)
+"""
 
 
 def main() -> None:
@@ -173,9 +177,7 @@ def main() -> None:
         machine=machine("cuda"),
     )
     with tempfile.TemporaryDirectory() as folder:
-        outcomes = _run_all(arguments, ids, Path(folder))
-        launched = _launched(ids, Path(folder) / "launched.log")
-        print((Path(folder) / "launched.log").read_text()[-1500:], flush=True)
+        outcomes, launched = _run_all(arguments, ids, Path(folder))
     known = kernels_of_library(_library())
     document.results = [
         {
@@ -202,27 +204,41 @@ def main() -> None:
     raise SystemExit(0 if all(each.clean for each in outcomes) and not missed else 1)
 
 
-def _run_all(arguments: argparse.Namespace, ids: Sequence[str], folder: Path) -> list[Outcome]:
+def _run_all(
+    arguments: argparse.Namespace, ids: Sequence[str], folder: Path
+) -> tuple[list[Outcome], set[str]]:
+    """What all tools came to, and the kernels that the tests launched."""
     begun = time.monotonic()
-    running = {
-        (tool, shard): _start(tool, ids[shard :: arguments.shards], folder / f"{tool}{shard}.log")
-        for tool in arguments.tools.split(",")
-        for shard in range(arguments.shards)
-    }
+    names = folder / "names.json"
+    profiler = [sys.executable, "-c", _PROFILED, str(names)]
+    waiting = {("", 0): _start(profiler, ids, folder / "0.log")}
+    for tool in arguments.tools.split(","):
+        for shard in range(arguments.shards):
+            waiting[tool, shard] = _start(
+                _under(tool),
+                ids[shard :: arguments.shards],
+                folder / f"{tool}{shard}.log",
+                # So that each tensor is an allocation of its own, whose ends are watched.
+                PYTORCH_NO_CUDA_MEMORY_CACHING="1",
+            )
     outcomes = []
-    waiting = dict(running)
     while waiting:
         time.sleep(0.2)
         spent = time.monotonic() - begun
         for (tool, shard), process in list(waiting.items()):
             if process.poll() is None and spent > arguments.seconds:
-                process.kill()
+                os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
             if (status := process.poll()) is not None:
                 output = (folder / f"{tool}{shard}.log").read_text(errors="replace")
-                outcomes.append(verdict(tool, output, status, spent))
+                print(f"{tool or 'profiler'} {shard}: status {status}, {spent:.0f} s", flush=True)
+                if tool:
+                    outcomes.append(verdict(tool, output, status, spent))
+                elif status != 0:
+                    print(output[-3000:])
                 del waiting[tool, shard]
-    return outcomes
+    launched = json.loads(names.read_text()) if names.exists() else []
+    return outcomes, {_short(name) for name in launched}
 
 
 def _essence(outcome: Outcome) -> str:
