@@ -25,7 +25,7 @@ CORE = ROOT / "csrc" / "cpu"
 NATIVE = ROOT / "tests" / "native"
 FILES = ("topk_cpu", "select", "scan", "sample", "filter", "filter_x86", "exchange_cpu")
 # Of each the tests that look at it first; all of them have a say.
-TESTS = ("topk_cpu_test", "select_test", "scan_test", "filter_test", "exchange_test", "fork_test")
+TESTS = ("topk_cpu_test", "select_test", "scan_test", "filter_test", "exchange_test")
 FLAGS = ("-std=c++17", "-O1", "-pthread", "-w", f"-I{ROOT / 'csrc'}")
 PATIENCE_S = 60
 
