@@ -87,7 +87,8 @@ def _measure(site: Path, arguments: list[str]) -> int:
         *_python("coverage"), "run", "-m", "pytest", "-q", "-p", "no:cacheprovider",
         f"--basetemp={temporary}", "-o", "tmp_path_retention_policy=all",
         *(f"--deselect={test}" for test in _LEFT_OUT), *arguments,
-        PYTHONPATH=str(site), TL_TOPK_NATIVE_CXX=f"g++ {_COUNTERS}", **measured,
+        PYTHONPATH=os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")]),
+        TL_TOPK_NATIVE_CXX=f"g++ {_COUNTERS}", **measured,
     )  # fmt: skip
     _run(*_python("coverage"), "combine", "--quiet", _BUILD, **measured)
     return status

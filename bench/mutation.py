@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import json
 import random
 import shlex
 import subprocess
