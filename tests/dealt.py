@@ -23,9 +23,10 @@ Ints = NDArray[np.int64]
 H200 = exports.DeviceInfo(0, "H200", 90, 132, 232_448, 60 << 20, 16, [132, 66, 32, 15, 8], ["90a"])
 GROUPS = 64  # whose maxima are compared
 RESIDUALS = (255, 256, 257)  # elements of one bin that are, and are not, ranked by pairs
-ROOMS = (2048, 5120, 12_288)  # survivors that a block has room for
 _THREADS, _WARP = 512, 32
-_FIXED_SHARED_BYTES, _ENTRY_BYTES = 14 * 1024, 8
+_FIXED_SHARED_BYTES, _ENTRY_BYTES, _GRID_ENTRIES = 14 * 1024, 8, 40 * 512
+# Entries a thread, and bytes of loads under way.
+_STAGINGS = ((8, 0), (4, 128 << 10), (10, 128 << 10), (24, 64 << 10))
 
 
 @dataclass(frozen=True)
@@ -78,9 +79,20 @@ def deal(rows: int, width: int, k: int, dtype: str) -> Deal:
         first=first,
         sampled=first & (within == 0),
         blocks=blocks,
-        room=(config.shared_bytes - _FIXED_SHARED_BYTES) // _ENTRY_BYTES,
+        room=_room(config),
         steps=steps,
     )
+
+
+def _room(config: exports.LaunchConfig) -> int:
+    """Survivors that a block can list; there is a queue of loads beside the list."""
+    if config.scope == "grid":
+        return _GRID_ENTRIES // config.blocks_per_row
+    for entries, queue in _STAGINGS:
+        listed = entries * _THREADS
+        if config.shared_bytes == _FIXED_SHARED_BYTES + queue + listed * _ENTRY_BYTES:
+            return listed
+    return config.threads * 8
 
 
 def lying(given: Deal, rng: np.random.Generator) -> Rows:

@@ -64,6 +64,19 @@ def test_every_scope(build: Build, dtype: str, rng: np.random.Generator) -> None
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+def test_several_clusters_share_a_row(build: Build, dtype: str, rng: np.random.Generator) -> None:
+    """Which meet in global memory; where the sample misleads, and where the row is short."""
+    kernels, width = build(dtype), 1_100_001
+    normal = rng.standard_normal(width)
+    given = dealt.deal(1, width, 2048, dtype)
+    lying = np.where(given.first & (given.block % 3 == 0), normal + 100, normal)
+    for row in (normal, normal.round(), lying):
+        kernels.check(Oracle(quantize(row, dtype)), 2048, "index")
+    short = Oracle(quantize(normal, dtype), np.array([60_001]), np.array([5]))
+    kernels.check(short, 2048, "value", skew=1)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_lengths_starts_and_special_scores(
     build: Build, dtype: str, rng: np.random.Generator
 ) -> None:

@@ -13,7 +13,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #define __device__
@@ -26,6 +28,10 @@
 #define __align__(n) __attribute__((aligned(n)))
 #define __launch_bounds__(...)
 
+struct alignas(8) uint2 {
+  unsigned x, y;
+};
+inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 struct alignas(16) uint4 {
   unsigned x, y, z, w;
 };
@@ -57,8 +63,12 @@ struct Meeting {  // of the lanes of a warp, the threads of a block, or of a clu
   uint64_t given[2][32];  // by generation, so that a fast lane overwrites nothing unread
 };
 
+using Copies = std::vector<std::pair<uint4*, const uint4*>>;
+
 struct Fiber {
   ucontext_t context;
+  Copies copies;  // asynchronous ones, of the group that is not complete yet
+  std::deque<Copies> groups;
   bool done = false;
   unsigned cluster_generation = 0;
 };
@@ -201,7 +211,29 @@ inline void run_cluster(unsigned first, unsigned count, unsigned threads, size_t
 }  // namespace emulated
 
 inline void __syncthreads() { emulated::meet(emulated::blocks[emulated::running_block]); }
+// Does any thread of the block say so?
+inline int __syncthreads_or(int mine) {
+  static int votes[2][64];  // by generation and block
+  const unsigned block = emulated::running_block;
+  const unsigned generation = emulated::blocks[block].generation % 2;
+  if (emulated::blocks[block].arrived == 0) votes[generation][block] = 0;
+  votes[generation][block] |= mine;
+  __syncthreads();
+  return votes[generation][block] != 0;
+}
 inline void __syncwarp() { emulated::exchange(0); }
+inline void __threadfence() {}
+inline uint32_t __cvta_generic_to_shared(const void* local) {
+  return static_cast<uint32_t>(static_cast<const unsigned char*>(local) - tl_topk::shared_memory);
+}
+template <typename T>
+T __ldcg(const T* place) {
+  return *place;
+}
+template <typename T>
+void __stcg(T* place, T value) {
+  *place = value;
+}
 
 inline unsigned __ballot_sync(unsigned, bool vote) {
   const uint64_t* given = emulated::exchange(static_cast<unsigned>(vote));
@@ -278,3 +310,12 @@ To with_bits_of(From from) {
 }
 inline float __uint_as_float(unsigned x) { return with_bits_of<float>(x); }
 inline unsigned __float_as_uint(float x) { return with_bits_of<unsigned>(x); }
+inline float __log2f(float x) { return std::log2(x); }
+inline float __fsqrt_rn(float x) { return std::sqrt(x); }
+inline float __fdividef(float x, float y) { return x / y; }
+inline unsigned __float2uint_rz(float x) {
+  return !(x > 0) ? 0 : x >= 4294967296.0f ? 0xffffffff : static_cast<unsigned>(x);
+}
+
+// From here on code is a Hopper GPU's.
+#define __CUDA_ARCH__ 900

@@ -2,6 +2,7 @@
 #include "cluster.h"
 //
 #include "config.h"
+#include "cuda/grid_kernel.cuh"
 #include "cuda/large_k_kernel.cuh"
 #include "cuda/select_kernel.cuh"
 
@@ -14,6 +15,7 @@ constexpr int kMostLoads = kDtype == Dtype::kFloat32 ? 2 : 1;
 template <Scope S>
 void run(const LaunchConfig& c, const KernelParams& params) {
   if (c.large_k) return large_k_kernel<kDtype, S, false>(params);
+  if (c.scope == Scope::kGrid) return grid_kernel<kDtype, kMostLoads, kSomeEntries, false>(params);
   const bool two = c.vectors_per_thread > 1;
   switch (c.entries_per_thread) {
     case kResident:
@@ -67,10 +69,18 @@ extern "C" void emulated_topk(const void* scores, long long stride, int rows, in
   params.full_plan = c.sample;
   params.order = problem.order;
   params.largest = largest != 0;
-  while (1 << params.blocks_log2 < c.blocks_per_row) ++params.blocks_log2;
-  for (unsigned first = 0; first < c.grid_blocks; first += c.blocks_per_row) {
-    emulated::run_cluster(first, c.blocks_per_row, c.threads, c.shared_bytes, [&] {
+  while (1 << params.blocks_log2 < c.cluster_blocks) ++params.blocks_log2;
+  while (c.cluster_blocks << params.clusters_log2 < c.blocks_per_row) ++params.clusters_log2;
+  std::vector<uint64_t> workspace(c.workspace_bytes / 8, 0x5a5a5a5a5a5a5a5a);
+  const size_t counters = std::min<size_t>(workspace.size(), kCounterBytes / 8);
+  std::fill_n(workspace.begin(), counters, 0);
+  params.workspace = workspace.data();
+  for (unsigned first = 0; first < c.grid_blocks; first += c.cluster_blocks) {
+    emulated::run_cluster(first, c.cluster_blocks, c.threads, c.shared_bytes, [&] {
       c.scope == Scope::kBlock ? run<Scope::kBlock>(c, params) : run<Scope::kCluster>(c, params);
     });
+  }
+  for (size_t i = 0; i < counters; ++i) {
+    if (workspace[i] != 0) emulated::give_up("leaves a counter behind");
   }
 }

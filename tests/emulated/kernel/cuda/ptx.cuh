@@ -60,15 +60,39 @@ inline void store_async(ClusterAddress a, uint4 x, ClusterAddress barrier) {
 }
 
 inline uint32_t lane0_add(uint32_t* counter, uint32_t x) {
-  return atomicAdd(counter, x);  // by lane 0 alone
+  return threadIdx.x % 32 == 0 ? atomicAdd(counter, x) : x;
 }
+inline uint32_t ordered_add(uint32_t* counter, uint32_t x) { return atomicAdd(counter, x); }
 inline void shared_increment(uint32_t* counter, bool enabled) {
   if (enabled) ++*counter;
 }
 inline void store_if(int32_t* p, uint32_t x, bool enabled) {
   if (enabled) *p = static_cast<int32_t>(x);
 }
+inline void store_if(uint2* p, uint2 x, bool enabled) {
+  if (enabled) *p = x;
+}
+inline void shared_store_if(uint32_t address, uint2 x, bool enabled) {
+  if (enabled) *at<uint2>(emulated::running_block << 24 | address) = x;
+}
 inline void wait_for_previous_kernel() {}
+
+// Copies are made as late as may be: when they are awaited.
+inline void copy_vector_async(uint4* to, const uint4* from) {
+  emulated::fibers[emulated::current].copies.push_back({to, from});
+}
+inline void commit_copies() {
+  emulated::Fiber& fiber = emulated::fibers[emulated::current];
+  fiber.groups.push_back(fiber.copies);
+  fiber.copies.clear();
+}
+template <uint32_t kNewest>
+void await_copies() {
+  std::deque<emulated::Copies>& groups = emulated::fibers[emulated::current].groups;
+  for (; groups.size() > kNewest; groups.pop_front()) {
+    for (const auto& [to, from] : groups.front()) *to = *from;
+  }
+}
 inline uint4 load_vector(const uint4* p) { return *p; }
 inline uint32_t keep(uint32_t x) { return x; }
 inline uint32_t lanes_below() { return (1u << threadIdx.x % 32) - 1; }
