@@ -21,7 +21,7 @@ FILES = (
     "check_cpu",
     "sanitizer",
     "endurance",
-    "tests_gpu",
+    "tests_adversaries",
     "tests_exhaustive",
     "coverage",
     "mutation_native",
@@ -63,7 +63,7 @@ def _endurance(results: list[dict[str, Any]]) -> Iterable[Shown]:
             if "lost_bytes" in result:
                 figure += ", no memory lost"
         else:
-            figure = f"**failed: {result.get('problem', result)}**"
+            figure = f"**failed: {result.get('note') or result.get('problem', result)}**"
         yield result["what"], figure
 
 
@@ -105,6 +105,7 @@ def reliability_table(documents: dict[str, Document]) -> Table:
     for name, document in documents.items():
         machine = document.machine.get("gpu") or f"{document.machine['cores']} CPU cores"
         command = f"[`{document.command.strip()}`](bench/results/{name}.json)"
+        command += "" if document.complete else ", stopped"
         for what, figure in _ROWS[document.suite](document.results):
             rows.append([what, figure, command, document.date[:10], machine, document.commit])
     return Table(["what", "figure", "command and record", "date", "machine", "commit"], rows)
