@@ -255,12 +255,15 @@ class TestSelect:
 
 class TestCheck:
     def test_no_difference(self, run: Any, tmp_path: Path) -> None:
-        outcome = run("check", "--seconds", 0.5, "--seed", 7, "--directory", tmp_path)
+        outcome = run("check", "--seconds", 0.5, "--seed", 8, "--directory", tmp_path)
         assert outcome.code == 0, outcome.out
-        assert "seed 7" in outcome.err
+        assert "seed 8" in outcome.err
         assert "no difference" in outcome.out
-        data = run("check", "--seconds", 0, "--seed", 7, "--json").data
-        assert (data["seed"], data["cases"], data["difference"]) == (7, 1, None)
+        data = run("check", "--seconds", 0, "--seed", 8, "--json").data
+        assert (data["seed"], data["cases"], data["difference"]) == (8, 1, None)
+        data = run("check", "--rows", 2000, "--seed", 8, "--json").data
+        assert data["batches"] > 0
+        assert data["rows"] >= 2000
         assert list(tmp_path.iterdir()) == []
 
     def test_a_seed_is_drawn_and_printed(self, run: Any) -> None:
