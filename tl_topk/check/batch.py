@@ -121,7 +121,7 @@ class Batch:
         for part in (slice(row, row + 1), slice(begin, begin + rows))[: 1 + (rows > 1)]:
             yield Case(
                 seed=self.seed,
-                family=", ".join(self.kinds),
+                family=self._kinds_of(part),
                 dtype=self.dtype,
                 scores=_on_host(self.bits[part]).view(BITS[self.dtype]),
                 k=self.k,
@@ -133,6 +133,10 @@ class Batch:
                 skew=self.skew,
                 gap=self.gap,
             )
+
+    def _kinds_of(self, part: slice) -> str:
+        rows = range(part.start, min(part.stop, part.start + len(self.kinds)))
+        return ", ".join(self.kinds[row % len(self.kinds)] for row in rows)
 
     def _select(self, part: slice, indices: Tensor, value_bits: Tensor, backend: str) -> None:
         scores = self.bits[part].view(getattr(torch, self.dtype))
