@@ -23,6 +23,7 @@ MARKERS = (
     "gpu: needs a CUDA device and a library built with CUDA",
     "sanitizer: few and small launches that cover every path, for compute-sanitizer",
     "slow: takes more than ten seconds on two cores",
+    "exhaustive: takes a minute or more; runs only where -m names it",
     "patience(seconds): how long the watchdog waits for a test instead of its usual time",
 )
 PATIENCE_S = 300
@@ -70,13 +71,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Everything under tests/gpu needs the device, and what needs it says why it did not run."""
+    wanted = "exhaustive" in config.getoption("markexpr")
     for item in items:
         if item.path.parent == GPU_TESTS:
             item.add_marker(pytest.mark.gpu)
         if why_no_gpu() and item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason=why_no_gpu()))
+        elif item.get_closest_marker("exhaustive") and not wanted:
+            item.add_marker(pytest.mark.skip(reason="exhaustive: run with -m exhaustive"))
 
 
 @pytest.fixture(autouse=True)

@@ -262,9 +262,11 @@ def test_wrong_answers_are_in_no_figure(tmp_path: Path) -> None:
 
 
 def test_readme_section_is_replaced_and_only_that() -> None:
-    text = f"before\n{readme.BEGIN}\nwhat was there\n{readme.END}\nafter\n"
+    reliability = f"{readme.reliability.BEGIN}\n{readme.reliability.END}\n"
+    text = f"{reliability}before\n{readme.BEGIN}\nwhat was there\n{readme.END}\nafter\n"
     made = readme.readme_with(text)
-    assert made.startswith(f"before\n{readme.BEGIN}\n")
+    assert made.startswith(f"{readme.reliability.BEGIN}\n")
+    assert f"{readme.reliability.END}\nbefore\n{readme.BEGIN}\n" in made
     assert made.endswith(f"{readme.END}\nafter\n")
     assert "what was there" not in made
     assert readme.readme_with(made) == made
