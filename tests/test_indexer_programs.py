@@ -77,7 +77,8 @@ def test_programs_lower(shape: ScoreShape) -> None:
     kernel = lower(program, "sm_90a")
     assert kernel.threads == shape.threads
     assert kernel.shared_bytes < SHARED_MEMORY - 1024
-    assert "sync" not in by_one_lane(kernel.source)
+    # A fence between a thread's own writes and its copies waits for nobody.
+    assert "sync" not in by_one_lane(kernel.source).replace("fence_proxy_async", "")
     assert program.host is not None
     source = program.host(kernel)
     assert "@" not in source
