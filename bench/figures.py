@@ -13,7 +13,7 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
-from bench import distributed_figures
+from bench import distributed_figures, regret_figures
 from bench.cases import Case, length_name
 from bench.figures_inside import crossover, host, phases
 from bench.plotting import GREY, STYLE, length_axis, line_style, time_axis, titled
@@ -180,6 +180,8 @@ FIGURES: dict[str, Callable[[dict[str, Document]], Figure | None]] = {
     "latency": latency,
     "speedup": speedup,
     "crossover": crossover,
+    "intensity": regret_figures.intensity,
+    "regret": regret_figures.regret,
     "phases": phases,
     "host": host,
     "distributed": distributed_figures.measured,

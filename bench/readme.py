@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bench import scaling
+from bench import reliability, scaling
 from bench.distributed_tables import distributed_table
+from bench.regret_tables import ready_table, scored_table
 from bench.results import (
     ENGINES_SUITE,
     FUSED_SUITE,
     HOST_SUITE,
     PHASES_SUITE,
+    READY_SUITE,
     RESULTS,
+    SCORED_SUITE,
     Document,
     load,
 )
@@ -43,13 +46,23 @@ _SECTIONS = {
     PHASES_SUITE: ("Where a launch spends its time", ("phases",)),
     "ablation": ("What each part of the kernel gains: the same without it", ()),
     FUSED_SUITE: ("Scores and selection in one kernel, or one after the other", ("crossover",)),
+    READY_SUITE: ("The dispatcher's choices by the best of all candidates", ("regret",)),
+    SCORED_SUITE: (
+        "Where fusing pays: scores first, then selection / one kernel, microseconds",
+        ("intensity",),
+    ),
     "distributed": ("Rows divided over two GPUs, microseconds a call", ("distributed",)),
     "scaling": ("Rows divided over 1 to 64 GPUs, projected", ("scaling",)),
     "cpu": ("The CPU backend: k = 2048 of 1M float32, two threads, microseconds", ()),
 }
-_FOLDED = ("grid",)  # tables too long to stand open
+_FOLDED = ("grid", SCORED_SUITE)  # tables too long to stand open
 
-_TABLES = {"distributed": distributed_table, "scaling": scaling.table}
+_TABLES = {
+    "distributed": distributed_table,
+    "scaling": scaling.table,
+    READY_SUITE: ready_table,
+    SCORED_SUITE: scored_table,
+}
 
 _NOTES = {
     "seed": "Columns named *published* were measured by others, on a GB300 or B300.",
@@ -69,6 +82,12 @@ _NOTES = {
         " recorded with the data. All else is measured. Selections from shards of 8M and more took"
         " far longer at that commit than their bytes explain, and were not measured again."
     ),
+    READY_SUITE: (
+        "Candidates: the native kernel with one block a row and with clusters of 2, 4, 8 and 16,"
+        " and the TileLang kernel. Ratios of the default policy's choice to the best; k = 512, 1024"
+        " and 2048."
+    ),
+    SCORED_SUITE: "Bold: where the default policy takes what is more than 5 % slower.",
     PHASES_SUITE: "Of the block that takes longest; the rest is launch and drain.",
 }
 
@@ -104,10 +123,14 @@ def section() -> str:
 
 
 def readme_with(text: str) -> str:
-    """README's text with the part between the markers made anew. Raises ValueError without them."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"README.md lacks the markers {BEGIN} and {END}")
-    made = section()
-    return f"{before}{BEGIN}\n{made}{chr(10) if made else ''}{END}{after}"
+    """README's text with the parts between markers made anew. Raises ValueError without them."""
+    text = _replaced(text, BEGIN, END, section())
+    return _replaced(text, reliability.BEGIN, reliability.END, reliability.reliability_section())
+
+
+def _replaced(text: str, begin: str, end: str, made: str) -> str:
+    before, found, rest = text.partition(begin)
+    _, closed, after = rest.partition(end)
+    if not found or not closed:
+        raise ValueError(f"README.md lacks the markers {begin} and {end}")
+    return f"{before}{begin}\n{made}{chr(10) if made else ''}{end}{after}"

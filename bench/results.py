@@ -12,9 +12,9 @@ from typing import Any
 from bench.cases import Case, as_dict, from_dict, length_name
 
 __all__ = [
-    "ENGINES_SUITE", "EXACT", "FUSED_SUITE", "HOST_SUITE", "OURS", "PHASES_SUITE", "RESULTS",
-    "TIES", "Document", "Measurement", "Phases", "Scoring", "is_our_call", "is_right", "load",
-    "sha256",
+    "ENGINES_SUITE", "EXACT", "FUSED_SUITE", "HOST_SUITE", "OURS", "PHASES_SUITE", "READY_SUITE",
+    "RESULTS", "SCORED_SUITE", "TIES", "Document", "Measurement", "Phases", "Scoring",
+    "is_our_call", "is_right", "load", "sha256",
 ]  # fmt: skip
 
 #: Begins the name of every contender of this project.
@@ -25,6 +25,8 @@ HOST_SUITE = "host_overhead"  # nanoseconds of the CPU by call
 ENGINES_SUITE = "engines"  # what engines call: microseconds by problem and way
 PHASES_SUITE = "phases"  # where a launch spends its time: Phases
 FUSED_SUITE = "fused"  # scores and selection together, and apart: Scoring
+READY_SUITE = "regret_ready"  # every candidate of the dispatcher: bench.contest.Contest
+SCORED_SUITE = "regret_scored"  # the same where the scores are made first
 
 # Verdicts on an answer; any other one says what is wrong.
 EXACT = "exact"
@@ -98,13 +100,17 @@ class Scoring:
 
     Attributes:
         way: "fused", "separate" (scores, then selection), "scoring alone", or another name.
-        queries: that share the keys.
+        queries: of a sequence, which share its keys.
         keys: of each query.
         heads: of the indexer; each has 128 dimensions.
         k: how many are selected.
         us: microseconds of the whole way.
         noise_us: how far that may be off.
         answer: a verdict as a measurement's.
+        sequences: each with keys of its own; 0 where the keys lie in a row, as in prefill.
+        floor_us: what reading the keys, or the products, takes at the least.
+        target_us: what the whole way may take.
+        phases: microseconds by phase of the block that selects, where the way was asked for them.
     """
 
     way: str
@@ -115,10 +121,20 @@ class Scoring:
     us: float
     noise_us: float
     answer: str
+    sequences: int = 1
+    floor_us: float | None = None
+    target_us: float | None = None
+    phases: dict[str, float] | None = None
+
+    @property
+    def problem(self) -> str:
+        keys = f"{self.queries} x {length_name(self.keys)} keys"
+        if self.sequences > 1:
+            keys = f"{self.sequences} sequences of {keys}"
+        return f"{keys}, {self.heads} heads, k={self.k}"
 
     def __str__(self) -> str:
-        keys = length_name(self.keys)
-        return f"{self.way}: {self.queries} x {keys} keys, {self.heads} heads, k={self.k}"
+        return f"{self.way}: {self.problem}"
 
 
 @dataclass

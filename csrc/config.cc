@@ -11,7 +11,11 @@ constexpr int kEntryBytes = 8;
 constexpr int kThreadsPerBlock = 512;
 constexpr int64_t kMaxElementsPerThread = 16;  // in registers
 constexpr int kMostResident = 8;               // elements a thread; more are better listed
-constexpr int kMinElementsPerBlock = 2048;     // fewer, and meeting costs more than it saves
+constexpr int64_t kMostAlone = 2048;           // elements of a row that one block takes alone
+// The least elements of a block, in clusters up to 8 and of 16: fewer, and meeting costs more than
+// it saves. Measured on an H200 (bench/results/regret_ready.json).
+constexpr int kLeastOfBlock = 512;
+constexpr int kLeastOfBlockOf16 = 2048;
 static_assert(kElementsPerStep == kThreadsPerBlock * kMaxElementsPerThread);
 
 int64_t round_up_to_power_of_two(int64_t x) {
@@ -20,17 +24,40 @@ int64_t round_up_to_power_of_two(int64_t x) {
   return p;
 }
 
+int least_of_block(int blocks_per_row) {
+  return blocks_per_row > 8 ? kLeastOfBlockOf16 : kLeastOfBlock;
+}
+
 // The largest cluster that still gives every row its own one at once, and every block enough to do.
 int choose_cluster(const Problem& problem, const DeviceFacts& device) {
   int best = 1;
+  if (problem.width <= kMostAlone) return best;
   for (size_t i = 0; i < kClusterSizes.size(); ++i) {
     const int size = kClusterSizes[i];
     const bool all_rows_at_once = device.coresident_clusters[i] >= problem.rows;
-    if (all_rows_at_once && problem.width >= static_cast<int64_t>(size) * kMinElementsPerBlock) {
-      best = size;
-    }
+    if (all_rows_at_once && problem.width >= int64_t{size} * least_of_block(size)) best = size;
   }
   return best;
+}
+
+[[noreturn]] void refuse_blocks(int64_t blocks_per_row, const DeviceFacts& device) {
+  std::string allowed = "0";
+  for (size_t i = 0; i < kClusterSizes.size(); ++i) {
+    if (device.coresident_clusters[i] > 0) allowed += ", " + std::to_string(kClusterSizes[i]);
+  }
+  throw std::invalid_argument("blocks_per_row: expected one of " + allowed +
+                              " on this device, or more for few and long rows, got " +
+                              std::to_string(blocks_per_row));
+}
+
+// A block or a cluster of so many, asked for by the caller, if the device can have it.
+int checked_cluster(int64_t blocks_per_row, const DeviceFacts& device) {
+  for (size_t i = 0; i < kClusterSizes.size(); ++i) {
+    if (device.coresident_clusters[i] > 0 && kClusterSizes[i] == blocks_per_row) {
+      return kClusterSizes[i];
+    }
+  }
+  refuse_blocks(blocks_per_row, device);
 }
 
 SamplePlan sample_of(const Problem& problem, const LaunchConfig& c) {
@@ -50,16 +77,18 @@ bool fit_at_once(int64_t all_blocks, int cluster, const DeviceFacts& device) {
   return false;
 }
 
-// Where a cluster would read a row in many steps and leaves much of the GPU idle: several of them
-// for each row.
-bool widen_to_grid(LaunchConfig& c, const Problem& problem, const DeviceFacts& device) {
-  if (c.large_k || c.scope != Scope::kCluster ||
-      problem.width <= c.blocks_per_row * kStepsOfCluster * kElementsPerStep) {
-    return false;
-  }
+bool takes_many_steps(const LaunchConfig& c, const Problem& problem) {
+  return problem.width > c.blocks_per_row * kStepsOfCluster * kElementsPerStep;
+}
+
+// Several clusters for each row, up to `most` blocks, if they are to be had: where one would read
+// it in many steps and leaves much of the GPU idle.
+bool widen_to_grid(LaunchConfig& c, const Problem& problem, const DeviceFacts& device,
+                   int64_t most_blocks) {
+  if (c.large_k || c.scope != Scope::kCluster) return false;
   LaunchConfig grid = c;
   grid.scope = Scope::kGrid;
-  while (2 * grid.blocks_per_row <= kMaxGridBlocks &&
+  while (2 * grid.blocks_per_row <= most_blocks &&
          fit_at_once(2 * problem.rows * grid.blocks_per_row, c.cluster_blocks, device)) {
     grid.blocks_per_row *= 2;
   }
@@ -98,26 +127,37 @@ void set_staging(LaunchConfig& c, int entries_per_thread, const DeviceFacts& dev
   c.entries_per_thread = entries_per_thread;
   const int held = entries_per_thread == kResident ? kMostResident : entries_per_thread;
   const int listed = c.large_k ? 0 : c.threads * held;
-  const bool queued = !c.large_k && has_deep_queue(device.compute_capability);
+  const bool queued = (entries_per_thread == kFewEntries || c.scope == Scope::kGrid) &&
+                      !c.large_k && has_deep_queue(device.compute_capability);
   c.shared_bytes =
-      kFixedSharedBytes + (queued ? queue_bytes(entries_per_thread) : 0) +
+      kFixedSharedBytes + (queued ? kQueueBytes : 0) +
       static_cast<int64_t>(std::max(listed, c.sort_entries) + c.sort_entries) * kEntryBytes;
 }
 
 }  // namespace
 
-LaunchConfig choose_launch(const Problem& problem, const DeviceFacts& device) {
+LaunchConfig choose_launch(const Problem& problem, const DeviceFacts& device,
+                           int64_t blocks_per_row) {
   if (device.sms <= 0) throw std::invalid_argument("device: has no multiprocessors to launch on");
   LaunchConfig c;
   c.large_k = problem.k > kMaxFastK;
   c.threads = kThreadsPerBlock;
-  c.cluster_blocks = c.blocks_per_row = choose_cluster(problem, device);
+  const bool grid_is_asked_for = blocks_per_row > kClusterSizes.back();
+  c.cluster_blocks = c.blocks_per_row = blocks_per_row == 0 || grid_is_asked_for
+                                            ? choose_cluster(problem, device)
+                                            : checked_cluster(blocks_per_row, device);
   c.scope = c.blocks_per_row > 1 ? Scope::kCluster : Scope::kBlock;
   c.sort_entries = problem.order == Order::kAny || c.large_k
                        ? 0
                        : static_cast<int>(std::max<int64_t>(kThreadsPerBlock,
                                                             round_up_to_power_of_two(problem.k)));
-  const bool is_grid = widen_to_grid(c, problem, device);
+  const bool may_be_grid = blocks_per_row == 0 ? takes_many_steps(c, problem) : grid_is_asked_for;
+  const int64_t most_blocks =
+      grid_is_asked_for ? std::min<int64_t>(blocks_per_row, kMaxGridBlocks) : kMaxGridBlocks;
+  const bool is_grid = may_be_grid && widen_to_grid(c, problem, device, most_blocks);
+  if (grid_is_asked_for && c.blocks_per_row != blocks_per_row) {
+    refuse_blocks(blocks_per_row, device);
+  }
   c.grid_blocks = problem.rows * c.blocks_per_row;
   constexpr int64_t kMostBlocks = 0x7fffffff;  // that a launch may have
   if (c.grid_blocks > kMostBlocks) {
@@ -126,6 +166,10 @@ LaunchConfig choose_launch(const Problem& problem, const DeviceFacts& device) {
   }
   if (is_grid) {
     set_staging(c, kSomeEntries, device);
+    if (grid_is_asked_for) {
+      c.reason = std::to_string(blocks_per_row) + " blocks per row: as asked for";
+      return c;
+    }
     c.reason = std::to_string(c.blocks_per_row / c.cluster_blocks) + " clusters of " +
                std::to_string(c.cluster_blocks) +
                " blocks per row: one would read it in more than " +
@@ -154,11 +198,14 @@ LaunchConfig choose_launch(const Problem& problem, const DeviceFacts& device) {
     }
   }
 
-  if (c.scope == Scope::kCluster) {
+  if (blocks_per_row != 0) {
+    c.reason = std::to_string(blocks_per_row) + (blocks_per_row == 1 ? " block" : " blocks") +
+               " per row: as asked for";
+  } else if (c.scope == Scope::kCluster) {
     c.reason = "one cluster of " + std::to_string(c.blocks_per_row) +
                " blocks per row: the most that all rows can have at once with " +
-               std::to_string(kMinElementsPerBlock) + " elements or more for each";
-  } else if (problem.width < 2 * kMinElementsPerBlock) {
+               std::to_string(least_of_block(c.blocks_per_row)) + " elements or more for each";
+  } else if (problem.width <= kMostAlone) {
     c.reason = "one block per row: a row is too short to share";
   } else {
     c.reason = "one block per row: clusters for all rows do not fit on the GPU at once";

@@ -39,7 +39,7 @@ class TopKPlanObj : public tvm::ffi::Object {
   tvm::ffi::String dtype, order;
   bool largest, values;
   tvm::ffi::String device_type;
-  int64_t device_id, threads;
+  int64_t device_id, threads, blocks_per_row;
   // What follows from them.
   tvm::ffi::String backend;
   tvm::ffi::Optional<LaunchConfigRef> config;
@@ -48,10 +48,14 @@ class TopKPlanObj : public tvm::ffi::Object {
 
   TopKPlanObj(int64_t rows, int64_t width, int64_t k, tvm::ffi::String dtype,
               tvm::ffi::String order, bool largest, bool values, tvm::ffi::String device_type,
-              int64_t device_id, int64_t threads);
+              int64_t device_id, int64_t threads, int64_t blocks_per_row);
 
   // From now on `kernel`, of the backend "pipelined", serves the plan.
   void use(TileKernel kernel, tvm::ffi::String why);
+
+  // From now on launches may begin before the kernel ahead of them on the stream has ended: they
+  // wait for it before they read anything, but are on the GPU by then. Nothing on a CPU.
+  void overlap();
 
   // Checks every argument, then launches on the caller's current stream. Without a workspace the
   // plan uses its own, which one launch at a time may do: a second host thread is refused.

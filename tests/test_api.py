@@ -21,10 +21,8 @@ import tl_topk.about
 import tl_topk.api
 from tl_topk import TopK, topk, topk_indices
 from tl_topk.backends import BACKENDS
-from tl_topk.dispatch import Decision, decide, fixed, rule
 from tl_topk.plans import PLANS, ClockCache
 from tl_topk.problem import Problem
-from tl_topk.select import planned
 from tl_topk.torch_arrays import TORCH, WORKSPACES
 
 CPU = Problem(rows=2, width=100, k=5, dtype="float32")
@@ -44,53 +42,6 @@ def scores(rows: int = 3, width: int = 200, seed: int = 0) -> torch.Tensor:
 
 def without_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(BACKENDS["dsmem"]), "unavailable", lambda self: "no GPU today")
-
-
-class TestDispatch:
-    def test_scores_on_the_cpu_go_to_the_cpu(self) -> None:
-        assert rule(CPU) == Decision("cpu", "the scores lie ready on cpu")
-        assert decide(CPU) == rule(CPU)
-
-    def test_scores_on_a_gpu_go_to_dsmem(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(type(BACKENDS["dsmem"]), "unavailable", lambda self: None)
-        assert rule(CUDA) == Decision("dsmem", "the scores lie ready on cuda:1")
-        assert decide(CUDA, "dsmem").backend == "dsmem"
-
-    def test_nothing_can_serve_the_gpu(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        without_cuda(monkeypatch)
-        with pytest.raises(RuntimeError, match="dsmem: no GPU today"):
-            rule(CUDA)
-
-    def test_a_device_of_another_kind(self) -> None:
-        with pytest.raises(
-            ValueError, match=r"scores: expected on 'cuda' or 'cpu', got on 'xpu:0'"
-        ):
-            rule(Problem(rows=1, width=1, k=1, dtype="float32", device_type="xpu"))
-
-    def test_forced(self) -> None:
-        assert fixed("cpu")(CPU) == Decision("cpu", "backend='cpu' was asked for")
-
-    def test_forced_and_unknown(self) -> None:
-        with pytest.raises(
-            ValueError, match=r"expected 'auto', 'dsmem', 'pipelined' or 'cpu', got 'tpu'"
-        ):
-            decide(CPU, "tpu")
-
-    def test_forced_and_unavailable(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        without_cuda(monkeypatch)
-        with pytest.raises(ValueError, match=r"backend: 'dsmem' cannot run here: no GPU today"):
-            decide(CPU, "dsmem")
-
-    def test_forced_on_the_wrong_device(self) -> None:
-        with pytest.raises(
-            ValueError, match=r"expected 'auto', 'dsmem' or 'pipelined' for scores on 'cuda:1'"
-        ):
-            decide(CUDA, "cpu")
-
-    def test_the_plan_knows_its_reasons(self) -> None:
-        plan = planned(scores(), 5)
-        assert plan.decision.backend == plan.plan.backend == "cpu"
-        assert plan.plan.reason
 
 
 class TestProblem:

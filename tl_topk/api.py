@@ -15,6 +15,7 @@ from typing import NamedTuple, NoReturn
 from tl_topk import arrays
 from tl_topk._ffi.plan_set import run_set
 from tl_topk.arrays import Array
+from tl_topk.dispatch import Policy, chosen
 from tl_topk.hint import check_hint, fits
 from tl_topk.keywords import GUARD, keyword_options, refuse_positional
 from tl_topk.plans import PLANS, SETS
@@ -51,6 +52,7 @@ def topk(
     order: str = "any",
     hint: Array | None = None,
     backend: str = "auto",
+    policy: Policy | str | None = None,
     out: TopK | tuple[Array, Array] | None = None,
 ) -> TopK:
     """The ``k`` largest scores of every row and their positions, exactly.
@@ -74,6 +76,8 @@ def topk(
             may be among the best, such as the previous step's; any content. It never changes the
             answer and, as no kernel here is the faster for it, not the time either.
         backend: ``"auto"`` or the name of one of :func:`info`'s backends.
+        policy: what decides for this call where ``backend`` names none: see
+            :func:`tl_topk.set_policy`. Asked once per problem; the plan keeps the answer.
         out: optional pair ``(values, indices)`` to fill: the shapes and dtypes of the result. With
             it a call allocates nothing; pass a :class:`TopK` to get that same object back. Not for
             JAX, whose arrays are immutable.
@@ -96,6 +100,8 @@ def topk(
         >>> indices.tolist(), values.tolist()
         ([[1, 3], [0, 1]], [[2.0, 2.0], [3.0, 0.0]])
     """
+    if policy is not None:
+        backend = chosen(backend, policy)  # type: ignore[assignment] # a name of its own costs
     kind = arrays.Tensor
     if (
         scores.__class__ is kind
@@ -117,6 +123,7 @@ def topk(
                 ):
                     ready = _find_set((k, largest, order, backend))
                     if ready is not None:
+                        ready.recent = True
                         _sets.latest = ready
                 else:
                     ready = latest
@@ -127,14 +134,12 @@ def topk(
                         and indices.__class__ is kind
                         and not (scores.requires_grad or values.requires_grad)
                         and arrays.forward_ad._current_level < 0
-                    ):
-                        ready.recent = True
-                        if (
-                            run_set(ready.native, scores, indices, values)
-                            if lengths is None and row_starts is None  # cheaper than passing them
-                            else run_set(ready.native, scores, indices, values, lengths, row_starts)
-                        ) is None:
-                            return out
+                    ) and (
+                        run_set(ready.native, scores, indices, values)
+                        if lengths is None and row_starts is None  # cheaper than passing them
+                        else run_set(ready.native, scores, indices, values, lengths, row_starts)
+                    ) is None:
+                        return out
             elif out is None:
                 shape, dtype, device = scores.shape, scores.dtype, scores.get_device()
                 plan = _find_plan((shape, dtype, device, k, largest, order, backend, True))
@@ -173,6 +178,7 @@ def topk_indices(
     order: str = "any",
     hint: Array | None = None,
     backend: str = "auto",
+    policy: Policy | str | None = None,
     out: Array | None = None,
 ) -> Array:
     """The positions of the ``k`` largest scores of every row: :func:`topk` without the values.
@@ -193,6 +199,8 @@ def topk_indices(
         >>> tl_topk.topk_indices(scores, 3, order="index").tolist()
         [1, 2, 3]
     """
+    if policy is not None:
+        backend = chosen(backend, policy)  # type: ignore[assignment] # a name of its own costs
     kind = arrays.Tensor
     if (
         scores.__class__ is kind
@@ -213,17 +221,20 @@ def topk_indices(
                 ):
                     ready = _find_index_set((k, largest, order, backend))
                     if ready is not None:
+                        ready.recent = True
                         _index_sets.latest = ready
                 else:
                     ready = latest
-                if ready is not None:
-                    ready.recent = True
-                    if (
+                if (
+                    ready is not None
+                    and (
                         run_set(ready.native, scores, out)
                         if lengths is None and row_starts is None  # cheaper than passing them
                         else run_set(ready.native, scores, out, None, lengths, row_starts)
-                    ) is None:
-                        return out
+                    )
+                    is None
+                ):
+                    return out
             elif out is None:
                 shape, dtype, device = scores.shape, scores.dtype, scores.get_device()
                 plan = _find_plan((shape, dtype, device, k, largest, order, backend, False))

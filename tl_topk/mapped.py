@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, NoReturn
 from tl_topk import arrays
 from tl_topk._ffi.plan import run_mapped
 from tl_topk.arrays import LIBRARIES, Array, ArrayLibrary, find_library
+from tl_topk.dispatch import Policy, chosen
 from tl_topk.hint import check_hint, fits
 from tl_topk.keywords import GUARD, keyword_options, refuse_positional
 from tl_topk.plans import PLANS, CachedPlan
@@ -29,6 +30,7 @@ __all__ = [
 
 MAX_PAGE_SIZE = 2**30
 _MAX_INT32 = 2**31 - 1
+_CANNOT_MAP = "pipelined"  # the backend whose kernels write plain indices alone
 
 _find_plan = PLANS.find
 
@@ -79,6 +81,7 @@ def topk_paged(
     order: str = "any",
     hint: Array | None = None,
     backend: str = "auto",
+    policy: Policy | str | None = None,
     out: Array | None = None,
     out_indices: Array | None = None,
     out_ragged: Array | None = None,
@@ -91,7 +94,7 @@ def topk_paged(
     in which order, is as for :func:`topk_indices`.
 
     Args:
-        scores, k, largest, order, backend: as for :func:`topk_indices`. Not for JAX.
+        scores, k, largest, order, backend, policy: as for :func:`topk_indices`. Not for JAX.
         page_table: int32 ``(requests, pages)``, any row stride: the page of the cache that holds
             each page of a request. ``requests`` is ``rows / next_n``, or any number with
             ``row_to_request`` or ``query_starts``.
@@ -180,7 +183,8 @@ def topk_paged(
     if (offsets is None) != (out_ragged is None):
         raise ValueError("offsets: expected together with out_ragged, got one without the other")
     outputs = Outputs(out_indices, out, out_ragged)
-    options = Options(k, largest, order, backend, False)
+    choice = backend if policy is None else chosen(backend, policy)
+    options = Options(k, largest, order, choice, False)
     return select_mapped(options, scores, mapping, outputs, "slots", hint).slots
 
 
@@ -198,6 +202,7 @@ def topk_ragged(
     order: str = "any",
     hint: Array | None = None,
     backend: str = "auto",
+    policy: Policy | str | None = None,
     out: Array | None = None,
     out_indices: Array | None = None,
 ) -> Array:
@@ -207,8 +212,8 @@ def topk_ragged(
 
     Args:
         offsets: int32 or int64 ``(rows,)`` on the scores' device. Sums are int32.
-        scores, k, lengths, row_starts, next_n, compress_ratio, largest, order, hint, backend: as
-            for :func:`topk_paged`.
+        scores, k, lengths, row_starts, next_n, compress_ratio, largest, order, hint, backend,
+            policy: as for :func:`topk_paged`.
         out: optional int32 array of the result's shape.
         out_indices: optional, the same for the indices themselves.
 
@@ -262,7 +267,8 @@ def topk_ragged(
         compress_ratio=compress_ratio,
     )
     outputs = Outputs(out_indices, None, out)
-    options = Options(k, largest, order, backend, False)
+    choice = backend if policy is None else chosen(backend, policy)
+    options = Options(k, largest, order, choice, False)
     return select_mapped(options, scores, mapping, outputs, "ragged", hint).ragged
 
 
@@ -316,7 +322,7 @@ def select_mapped(
         return torch_op.select_mapped(options, scores, mapping, outputs, wanted)
     options = options._replace(k=checked_k(options.k))
     if getattr(outputs, wanted) is None:
-        plan = cached_plan(library, options, scores)
+        plan = _mapping_plan(library, options, scores)
         outputs = outputs._replace(**{wanted: plan.empty_indices()})
     select_mapped_eagerly(library, options, scores, mapping, outputs)
     return outputs
@@ -327,7 +333,7 @@ def select_mapped_eagerly(
 ) -> None:
     """:func:`select_mapped` into given outputs, for arrays that can be read as they are."""
     mapping = _checked_numbers(mapping)
-    plan = cached_plan(library, options, scores)
+    plan = _mapping_plan(library, options, scores)
     workspace = None
     if not plan.is_bare:
         workspace = library.workspace(scores, plan.plan.workspace_bytes)
@@ -348,6 +354,18 @@ def select_mapped_eagerly(
         launch(scores, *mapping[:8])
     except NOT_PASSED as error:
         launch(*_passable(error, scores, mapping))
+
+
+def _mapping_plan(library: ArrayLibrary, options: Options, scores: Array) -> CachedPlan:
+    """The plan of a problem, by a kernel that can map what it selects."""
+    if options.backend == _CANNOT_MAP:
+        raise ValueError(
+            f"backend: expected 'auto' or 'dsmem' for slots and places in keys, got {_CANNOT_MAP!r}"
+        )
+    plan = cached_plan(library, options, scores)
+    if plan.decision.backend == _CANNOT_MAP:  # by a policy that was asked about plain indices
+        plan = cached_plan(library, options._replace(backend="dsmem"), scores)
+    return plan
 
 
 def _checked_numbers(mapping: Mapping) -> Mapping:

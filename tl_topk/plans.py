@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 from tl_topk._ffi.plan import _run as native_run
 from tl_topk._ffi.plan_set import PlanSet
 from tl_topk.backends import BACKENDS
-from tl_topk.dispatch import Decision, decide
+from tl_topk.dispatch import Choice, Decision, decide, watch
 
 if TYPE_CHECKING:
     from tl_topk._ffi import TopKPlan
@@ -54,13 +54,29 @@ class ClockCache(Generic[E]):
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
-        self._entries: dict[Hashable, E] = {}
+        self._shown: dict[Hashable, E] = {}
+        self._entries = self._shown
         self._lock = threading.Lock()
-        #: ``find(key) -> entry or None``; the bound method itself, to save a Python call.
-        self.find: Callable[[Hashable], E | None] = self._entries.get
+        #: ``find(key) -> entry or None``; the bound method itself, to save a Python call. It finds
+        #: nothing while the cache is hidden.
+        self.find: Callable[[Hashable], E | None] = self._shown.get
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    def look(self, key: Hashable) -> E | None:
+        """:meth:`find`, of hidden entries as well."""
+        return self._entries.get(key)
+
+    def hide(self, hidden: bool) -> None:
+        """Whether :attr:`find` is to find nothing until further notice."""
+        with self._lock:
+            if hidden and self._entries is self._shown:
+                self._entries = dict(self._shown)
+                self._shown.clear()
+            elif not hidden and self._entries is not self._shown:
+                self._shown.update(self._entries)
+                self._entries = self._shown
 
     def add(self, key: Hashable, entry: E) -> E:
         """Keeps ``entry``, unless another thread was first: then returns that thread's."""
@@ -103,10 +119,10 @@ class CachedPlan:
     recent: bool = False  # hit since the last eviction came by?
 
 
-def make_plan(problem: Problem, backend: str, library: ArrayLibrary, scores: Array) -> CachedPlan:
+def make_plan(problem: Problem, choice: Choice, library: ArrayLibrary, scores: Array) -> CachedPlan:
     """Asks the dispatcher, then the backend it names; results will be like ``scores``."""
-    decision = decide(problem, backend)
-    plan = BACKENDS[decision.backend].plan(problem)
+    decision = decide(problem, choice)
+    plan = BACKENDS[decision.backend].plan(problem, decision.blocks_per_row)
     shape = (*scores.shape[:-1], problem.k)
     return CachedPlan(
         plan,
@@ -129,7 +145,7 @@ class ReadyPlans:
     k: int
     largest: bool
     order: str
-    backend: str
+    backend: Choice
     plans: tuple[CachedPlan, ...]
     native: PlanSet
     recent: bool = False
@@ -149,6 +165,14 @@ class ReadySets(ClockCache[ReadyPlans]):
         super().clear()
         self.latest = _NOTHING_READY
 
+    def hide(self, hidden: bool) -> None:
+        super().hide(hidden)
+        self.latest = _NOTHING_READY
+
+    def _evict_one(self) -> None:
+        self.latest.recent = True  # which the calls that hit it do not say each time
+        super()._evict_one()
+
 
 _NOTHING_READY = ReadyPlans(-1, True, "", "", (), PlanSet([]))
 
@@ -157,14 +181,14 @@ SETS = ReadySets(64), ReadySets(64)
 _MOST_READY = 32
 
 
-def keep_ready(options: tuple[int, bool, str, str], with_values: bool, plan: CachedPlan) -> None:
+def keep_ready(options: tuple[int, bool, str, Choice], with_values: bool, plan: CachedPlan) -> None:
     """Puts ``plan``, which needs no workspace, into the set of its options.
 
     Sets are replaced, never changed: a thread that is using the old one may go on. Of two threads
     that come here at once one may lose its plan, which is put in again when next met.
     """
     sets = SETS[with_values]
-    found = sets.find(options)
+    found = sets.look(options)
     before = () if found is None else found.plans
     if found is not None and plan in before:
         sets.latest = found
@@ -183,3 +207,14 @@ def clear_plan_cache() -> None:
     PLANS.clear()
     for sets in SETS:
         sets.clear()
+
+
+def _hide_plans(hidden: bool) -> None:
+    """While a policy holds for some code alone, no call may find by itself what was decided before:
+    the general way asks which policy it is under.
+    """
+    for cache in (PLANS, *SETS):
+        cache.hide(hidden)
+
+
+watch(_hide_plans, clear_plan_cache)

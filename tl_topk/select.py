@@ -7,10 +7,19 @@ from typing import NamedTuple
 
 from tl_topk import arrays
 from tl_topk.arrays import LIBRARIES, Array, ArrayLibrary, find_library
+from tl_topk.dispatch import AUTO, Choice, scoped_policy
 from tl_topk.plans import PLANS, CachedPlan, keep_ready, make_plan
 from tl_topk.problem import Problem
 
-__all__ = ["NOT_PASSED", "Options", "cached_plan", "planned", "select", "select_eagerly"]
+__all__ = [
+    "NOT_PASSED",
+    "Options",
+    "cached_plan",
+    "planned",
+    "select",
+    "select_eagerly",
+    "under_policy",
+]
 
 #: What a call raises when an argument is of a kind that cannot be passed to native code at all.
 #: (RuntimeError: torch's, for tensors without memory of their own.)
@@ -18,12 +27,15 @@ NOT_PASSED = (TypeError, BufferError, RuntimeError)
 
 
 class Options(NamedTuple):
-    """What a call asks for besides its arrays."""
+    """What a call asks for besides its arrays.
+
+    ``backend`` is ``"auto"``, a backend's name or a policy.
+    """
 
     k: int
     largest: bool
     order: str
-    backend: str
+    backend: Choice
     with_values: bool
 
 
@@ -51,6 +63,13 @@ def select(
     return select_eagerly(library, options, scores, lengths, row_starts, values, indices)
 
 
+def under_policy(options: Options) -> Options:
+    """``options`` with the policy of the ``with`` block around the call, where they name none."""
+    if options.backend == AUTO and (policy := scoped_policy()) is not None:
+        return options._replace(backend=policy)
+    return options
+
+
 def select_eagerly(
     library: ArrayLibrary,
     options: Options,
@@ -61,6 +80,7 @@ def select_eagerly(
     indices: Array | None,
 ) -> tuple[Array, Array]:
     """:func:`select` for arrays that the native library can read as they are."""
+    options = under_policy(options)
     try:
         plan = cached_plan(library, options, scores)
         if indices is None:
@@ -80,7 +100,8 @@ def select_eagerly(
 
 def cached_plan(library: ArrayLibrary, options: Options, scores: Array) -> CachedPlan:
     """The plan of a problem, made where it is met for the first time."""
-    plan = PLANS.find(_key(library, options, scores))
+    options = under_policy(options)
+    plan = PLANS.look(_key(library, options, scores))
     if plan is None:
         return _plan(library, options, scores)
     plan.recent = True
@@ -114,12 +135,12 @@ def _plan(library: ArrayLibrary, options: Options, scores: Array) -> CachedPlan:
     )
 
 
-def planned(scores: Array, k: int, backend: str = "auto") -> CachedPlan:
+def planned(scores: Array, k: int, backend: Choice = AUTO) -> CachedPlan:
     """The plan behind ``topk(scores, k, backend=backend)``: what decided, and why."""
     library = LIBRARIES.get(scores.__class__) or find_library(scores)
     if library is None:
         raise TypeError(f"scores: expected a plain array, got {type(scores).__name__}")
-    return _plan(library, Options(k, True, "any", backend, True), scores)
+    return _plan(library, under_policy(Options(k, True, "any", backend, True)), scores)
 
 
 def _passable(

@@ -11,12 +11,13 @@ per call.
 from __future__ import annotations
 
 from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
 from torch.compiler import is_dynamo_compiling
 
 from tl_topk import mapped
-from tl_topk.dispatch import check_backend
+from tl_topk.dispatch import POLICIES, Choice, Policy, check_backend
 from tl_topk.mapped import Mapping, Outputs
 from tl_topk.problem import checked_order
 from tl_topk.scalars import checked_flag
@@ -34,6 +35,8 @@ _LIBRARY: Any = torch.library.Library("tl_topk", "DEF")  # type: ignore[no-untyp
 
 Maybe = torch.Tensor | None
 
+_POLICY = "policy:"  # begins the name of one in the place of a backend's
+
 
 def select(
     options: Options,
@@ -46,8 +49,8 @@ def select(
     """:func:`tl_topk.select.routed` as one operator call."""
     if not is_dynamo_compiling():
         options = _checked(options, lengths, row_starts)
-    k, largest, order, backend, with_values = options
-    inputs = (scores, k, lengths, row_starts, largest, order, backend)
+    k, largest, order, choice, with_values = options
+    inputs = (scores, k, lengths, row_starts, largest, order, _name_of(choice))
     operators = torch.ops.tl_topk
     if indices is None:
         if with_values:
@@ -78,36 +81,66 @@ def _checked(options: Options, lengths: object, row_starts: object) -> Options:
     return options._replace(largest=checked_flag("largest", options.largest))
 
 
+#: Policies that have no name, for as long as their calls last.
+_nameless: WeakValueDictionary[str, Policy] = WeakValueDictionary()
+
+
+def _name_of(choice: Choice) -> str:
+    """``choice`` as a string, the only form that an operator takes it in."""
+    if isinstance(choice, str):
+        return choice
+    for name, policy in POLICIES.items():
+        if policy is choice:
+            return _POLICY + name
+    if is_dynamo_compiling():
+        raise TypeError(
+            f"policy: expected one of {', '.join(map(repr, POLICIES))} under torch.compile, got a"
+            " callable: set it by tl_topk.use_policy or tl_topk.set_policy around the compiled call"
+        )
+    name = f"{_POLICY}{id(choice)}"
+    _nameless[name] = choice
+    return name
+
+
+def _choice_of(name: str) -> Choice:
+    """What :func:`_name_of` has named."""
+    if not name.startswith(_POLICY):
+        return name
+    return POLICIES.get(name.removeprefix(_POLICY)) or _nameless[name]
+
+
 def select_mapped(
     options: Options, scores: torch.Tensor, mapping: Mapping, outputs: Outputs, wanted: str
 ) -> Outputs:
     """:func:`tl_topk.mapped.select_mapped` as one operator call."""
-    k, largest, order, backend, _ = options
+    k, largest, order, choice, _ = options
     if not is_dynamo_compiling():
-        check_backend(backend)
+        check_backend(choice)
         checked_order(order)
         largest = checked_flag("largest", largest)
     if getattr(outputs, wanted) is None:
         outputs = outputs._replace(**{wanted: _topk_indices_fake(scores, k)})
-    torch.ops.tl_topk.topk_mapped_out(scores, k, *mapping, largest, order, backend, *outputs)
+    torch.ops.tl_topk.topk_mapped_out(
+        scores, k, *mapping, largest, order, _name_of(choice), *outputs
+    )
     return outputs
 
 
 def _topk_mapped_out(scores: torch.Tensor, k: int, *given: Any) -> None:
     numbers = len(Mapping._fields)
-    mapping, (largest, order, backend), outputs = (
+    mapping, (largest, order, choice), outputs = (
         Mapping(*given[:numbers]),
         given[numbers : numbers + 3],
         Outputs(*given[numbers + 3 :]),
     )
     mapped.select_mapped_eagerly(
-        TORCH, Options(k, largest, order, backend, False), scores, mapping, outputs
+        TORCH, Options(k, largest, order, _choice_of(choice), False), scores, mapping, outputs
     )
 
 
 def _fill(inputs: tuple[Any, ...], values: Maybe, indices: torch.Tensor) -> None:
-    scores, k, lengths, row_starts, largest, order, backend = inputs
-    options = Options(k, largest, order, backend, values is not None)
+    scores, k, lengths, row_starts, largest, order, choice = inputs
+    options = Options(k, largest, order, _choice_of(choice), values is not None)
     select_eagerly(TORCH, options, scores, lengths, row_starts, values, indices)
 
 

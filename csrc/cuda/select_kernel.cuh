@@ -40,12 +40,12 @@ struct SharedMemory {
 static_assert(sizeof(SharedState) % sizeof(uint4) == 0);
 
 #ifdef __CUDA_ARCH__
-constexpr bool kDeep = has_deep_queue(__CUDA_ARCH__ / 10);
+constexpr int64_t kDeepQueue = has_deep_queue(__CUDA_ARCH__ / 10) ? kQueueBytes : 0;
 #else
-constexpr bool kDeep = false;  // of no kernel
+constexpr int64_t kDeepQueue = 0;  // of no kernel
 #endif
 template <uint32_t kHeld>
-constexpr int64_t kQueueBytes = kDeep ? queue_bytes(kHeld) : 0;
+constexpr int64_t kQueueOf = kHeld == kFewEntries ? kDeepQueue : 0;
 
 // Rows no longer than k: everything is selected, and the team shares the writing.
 template <Dtype D, bool kMapped, Scope S>
@@ -144,7 +144,7 @@ __device__ __forceinline__ void select_slowly(const Ranks& ranks, uint32_t floor
 
 // A team's row. kHeld: how many survivors a thread has room for; kResident where one step loads a
 // block's share, which then stays in registers. `row_number` counts rows of the launch.
-template <Dtype D, Scope S, int kLoadsLog2, uint32_t kHeld, bool kMapped>
+template <Dtype D, Scope S, int kLoadsLog2, uint32_t kHeld, int64_t kQueue, bool kMapped>
 __device__ __forceinline__ void select_row(const Params<kMapped>& params, uint32_t row_number,
                                            Row<D> row, const Team<S>& team,
                                            const SharedMemory& memory) {
@@ -167,7 +167,7 @@ __device__ __forceinline__ void select_row(const Params<kMapped>& params, uint32
   // The loads go out first; everything that needs no score is done while they are under way.
   const Deal deal(row.vectors(), kLoadsLog2, team.rank(), team.size_log2());
   [[maybe_unused]] uint4 loaded[kLoads];
-  [[maybe_unused]] StepQueue<D, kLoads, kQueueBytes<kHeld>> queue(row, deal, memory.queue);
+  [[maybe_unused]] StepQueue<D, kLoads, kQueue> queue(row, deal, memory.queue);
   if constexpr (kOneStep) {
     load_step<D, kLoads>(row, deal, deal.step(0), loaded);
   } else {
@@ -260,18 +260,19 @@ __device__ __forceinline__ void select_row(const Params<kMapped>& params, uint32
 }
 
 template <Dtype D, Scope S, int kLoadsLog2, uint32_t kHeld, bool kMapped>
-__global__ void __launch_bounds__(kThreads, S == Scope::kCluster || kHeld != kResident ? 1 : 2)
+__global__ void __launch_bounds__(
+    kThreads, S == Scope::kCluster || kLoadsLog2 == 2 || kQueueOf<kHeld> != 0 ? 1 : 2)
     select_kernel(const __grid_constant__ Params<kMapped> params) {
   if constexpr (S == Scope::kBlock || ptx::kHasClusters) {
     constexpr uint32_t kListed =
         (kHeld == kResident ? (1 << kLoadsLog2) * Row<D>::kPerVector : kHeld) * kThreads;
     extern __shared__ __align__(16) unsigned char shared_memory[];
-    const SharedMemory memory(shared_memory, kQueueBytes<kHeld>, kListed, params.sort_entries);
+    const SharedMemory memory(shared_memory, kQueueOf<kHeld>, kListed, params.sort_entries);
     const Team<S> team(memory.state, memory.sort_buffer, params);
     mark(kPhaseStart);
     ptx::wait_for_previous_kernel();
-    select_row<D, S, kLoadsLog2, kHeld, kMapped>(params, team.row(),
-                                                 find_row<D>(params, team.row()), team, memory);
+    select_row<D, S, kLoadsLog2, kHeld, kQueueOf<kHeld>, kMapped>(
+        params, team.row(), find_row<D>(params, team.row()), team, memory);
   }
 }
 

@@ -74,9 +74,12 @@ void rows_get_clusters_while_they_fit() {
     p.k = 2048;
     return choose_launch(p, kH200).blocks_per_row;
   };
-  CHECK(blocks(1, 4095) == 1);
-  CHECK(blocks(1, 4096) == 2);
+  CHECK(blocks(1, 2048) == 1);
+  CHECK(blocks(1, 3000) == 4);
+  CHECK(blocks(1, 4096) == 8);
   CHECK(blocks(1, 16384) == 8);
+  CHECK(blocks(1, 32768) == 16);
+  CHECK(blocks(16, 4096) == 4);
   CHECK(blocks(1, 65536) == 16);
   CHECK(blocks(16, 65536) == 4);
   CHECK(blocks(64, 65536) == 2);
@@ -87,13 +90,40 @@ void rows_get_clusters_while_they_fit() {
   CHECK(blocks(16, 4194304) == 4);
 }
 
-bool refuses(const Problem& p, const DeviceFacts& device) {
+bool refuses(const Problem& p, const DeviceFacts& device, int64_t blocks_per_row = 0) {
   try {
-    choose_launch(p, device);
+    choose_launch(p, device, blocks_per_row);
   } catch (const std::invalid_argument&) {
     return true;
   }
   return false;
+}
+
+void callers_may_ask_for_blocks() {
+  Problem p;
+  p.rows = 64;
+  p.width = 65536;
+  p.k = 2048;
+  for (const int blocks : tl_topk::kClusterSizes) {
+    const LaunchConfig c = choose_launch(p, kH200, blocks);
+    CHECK(c.blocks_per_row == blocks);
+    CHECK((c.scope == Scope::kCluster) == (blocks > 1));
+    CHECK(c.grid_blocks == 64 * blocks);
+    CHECK(c.shared_bytes <= kH200.shared_memory_per_block);
+    CHECK(blocks == 1 ? !refuses(p, kA100, blocks) : refuses(p, kA100, blocks));
+  }
+  for (const int64_t blocks : {-1, 3, 32}) CHECK(refuses(p, kH200, blocks));
+  p.rows = 1;
+  p.width = 1 << 20;
+  for (const int64_t blocks : {32, 64}) {
+    const LaunchConfig c = choose_launch(p, kH200, blocks);
+    CHECK(c.scope == Scope::kGrid && c.blocks_per_row == blocks && c.cluster_blocks == 16);
+    CHECK(c.workspace_bytes > 0 && c.shared_bytes <= kH200.shared_memory_per_block);
+  }
+  for (const int64_t blocks : {48, 128, 1024}) CHECK(refuses(p, kH200, blocks));
+  CHECK(refuses(p, kA100, 32));
+  p.k = 5000;
+  CHECK(refuses(p, kH200, 32));
 }
 
 void what_cannot_be_launched_is_refused() {
@@ -112,6 +142,7 @@ void what_cannot_be_launched_is_refused() {
 int main() {
   every_problem_fits_every_device();
   rows_get_clusters_while_they_fit();
+  callers_may_ask_for_blocks();
   what_cannot_be_launched_is_refused();
   return check::status();
 }

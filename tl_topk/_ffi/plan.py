@@ -41,6 +41,8 @@ class TopKPlan(TopKPlanFields):
         device_type: ``"cpu"`` or ``"cuda"``.
         device_id: which GPU.
         threads: the most the CPU backend may use; 0 means all cores.
+        blocks_per_row: thread blocks of a GPU that share a row: 1, or a cluster of 2, 4, 8 or 16;
+            0 leaves it to the library.
 
     Attributes:
         backend: ``"cpu"`` or ``"dsmem"`` (``"pipelined"`` for plans made by that backend).
@@ -74,10 +76,30 @@ class TopKPlan(TopKPlanFields):
         device_type: str = "cpu",
         device_id: int = 0,
         threads: int = 0,
+        blocks_per_row: int = 0,
     ) -> None:
         self.__ffi_init__(
-            rows, width, k, dtype, order, largest, values, device_type, device_id, threads
+            rows,
+            width,
+            k,
+            dtype,
+            order,
+            largest,
+            values,
+            device_type,
+            device_id,
+            threads,
+            blocks_per_row,
         )
+
+    def overlap(self) -> None:
+        """From now on launches may begin before the kernel ahead of them on the stream has ended.
+
+        They wait for it before they read anything, but are on the GPU by then: programmatic
+        dependent launch, for a kernel ahead that allows it. Nothing on a CPU. Not to be called
+        while another thread runs the plan; a pickled plan forgets it.
+        """
+        _overlap(self)
 
     def run(
         self,
@@ -184,15 +206,14 @@ class TopKPlan(TopKPlanFields):
             self.device_type,
             self.device_id,
             self.threads,
+            self.blocks_per_row,
         )
 
 
 #: ``run(plan, scores, indices, ...)``: the native function, without keywords. Trailing Nones may be
 #: left out: converting one costs as much as a check.
 _run: Callable[..., None] = LIB.get_function("run_plan")
+_methods = {method.name: method.func for method in vars(TopKPlan)["__tvm_ffi_type_info__"].methods}
 #: :meth:`TopKPlan.run_mapped` without keywords and without a Python call.
-run_mapped: Callable[..., None] = next(
-    method.func
-    for method in vars(TopKPlan)["__tvm_ffi_type_info__"].methods
-    if method.name == "run_mapped"
-)
+run_mapped: Callable[..., None] = _methods["run_mapped"]
+_overlap: Callable[..., None] = _methods["overlap"]

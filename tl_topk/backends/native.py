@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _ALL_THREADS = 0
 
 
-def native_plan(problem: Problem) -> TopKPlan:
+def native_plan(problem: Problem, blocks_per_row: int = 0) -> TopKPlan:
     return TopKPlan(
         problem.rows,
         problem.width,
@@ -25,6 +25,7 @@ def native_plan(problem: Problem) -> TopKPlan:
         problem.device_type,
         problem.device_id,
         _ALL_THREADS,
+        blocks_per_row,
     )
 
 

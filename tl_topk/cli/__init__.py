@@ -14,7 +14,7 @@ from typing import NoReturn
 import click
 
 import tl_topk
-from tl_topk.cli import check, compile, demo, info, select
+from tl_topk.cli import calibrate, check, compile, demo, explain, info, select
 
 __all__ = ["cli", "main"]
 
@@ -31,7 +31,15 @@ def cli(context: click.Context) -> None:
         context.exit(_FAILED)
 
 
-for _command in (demo.demo, info.info, select.select, check.check, compile.compile_kernels):
+for _command in (
+    demo.demo,
+    info.info,
+    select.select,
+    check.check,
+    explain.explain,
+    calibrate.calibrate,
+    compile.compile_kernels,
+):
     cli.add_command(_command)
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, overload
 
+from tl_topk.dispatch import Policy, chosen
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -30,9 +32,11 @@ def indexer_topk(
     result: str = ...,
     offsets: Tensor | None = ...,
     return_scores: Literal[False] = ...,
+    hint: Tensor | None = ...,
     order: str = ...,
     out: Tensor | None = ...,
     backend: str = ...,
+    policy: Policy | str | None = ...,
 ) -> Tensor: ...
 
 
@@ -53,9 +57,11 @@ def indexer_topk(
     result: str = ...,
     offsets: Tensor | None = ...,
     return_scores: Literal[True],
+    hint: Tensor | None = ...,
     order: str = ...,
     out: Tensor | None = ...,
     backend: str = ...,
+    policy: Policy | str | None = ...,
 ) -> tuple[Tensor, Tensor]: ...
 
 
@@ -75,9 +81,11 @@ def indexer_topk(
     result: str = "positions",
     offsets: Tensor | None = None,
     return_scores: bool = False,
+    hint: Tensor | None = None,
     order: str = "any",
     out: Tensor | None = None,
     backend: str = "auto",
+    policy: Policy | str | None = None,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """The ``k`` keys of every query that score best by
     ``key_scale[s] * sum_h weights[t, h] * relu(q[t, h] . keys[s])``, exactly.
@@ -125,14 +133,17 @@ def indexer_topk(
         offsets: ``(rows,)`` int32, given exactly with ``result="ragged"``.
         return_scores: also return the scores, ``(rows, max_blocks * 64)`` or ``(rows, S)`` float32
             with -inf at what the row does not see.
+        hint: optional int32 ``(rows, m)``: positions that may be among the best, such as the
+            previous step's; any content. It never changes the answer and, as the floor that it
+            could help to guess is found while the keys are on their way, not the time either.
         order: of the slots: ``"any"`` (fastest), ``"index"`` (ascending position) or ``"value"``
             (best first).
         out: optional int32 ``(rows, k)`` to fill.
         backend: ``"auto"``; ``"cpu"`` for tensors on the CPU; on a GPU of compute capability 9.0
             ``"dsmem"``, a TileLang kernel that writes the scores and the native one that selects.
             Or ``"pipelined"``, one that filters while it scores and a small one that selects from
-            the rest: for pages, ``order="any"`` and k up to 4096. It is as exact, and ``"auto"``
-            does not take it: where it was measured, it took longer.
+            the rest: for pages, ``order="any"`` and k up to 4096. ``"auto"`` asks the policy.
+        policy: what decides where ``backend`` names none: see :func:`tl_topk.set_policy`.
 
     Returns:
         int32 ``(rows, k)``, -1 in the slots past what a row sees; with ``return_scores`` the pair
@@ -174,7 +185,8 @@ def indexer_topk(
         row_ends=row_ends,
         result=result,
         offsets=offsets,
+        hint=hint,
         order=order,
         out=out,
     )
-    return run(arguments, return_scores, backend)
+    return run(arguments, return_scores, backend if policy is None else chosen(backend, policy))

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 
-from tl_topk import _ffi
+from tl_topk._ffi.plan import TopKPlan
 from tl_topk.api import topk_indices
-from tl_topk.dispatch import AUTO, Decision, require
+from tl_topk.arrays import find_library
+from tl_topk.dispatch import Choice
 from tl_topk.indexer.arguments import Arguments
+from tl_topk.indexer.decisions import decided
 from tl_topk.indexer.host_scores import NOT_SEEN, compute_scores, visible_range
 from tl_topk.indexer.results import convert_positions
-from tl_topk.problem import one_of
 
-__all__ = ["decide", "run"]
-
-#: The ways by the kind of device that the tensors lie on.
-_WAYS = {"cpu": ("cpu",), "cuda": ("dsmem", "pipelined")}
-
-#: The most that the fused kernel's leading block can hold.
-_MOST_FUSED = 4096
+__all__ = ["run"]
 
 #: Scores of keys in a row are kept for so many rows at once as fit in here, unless they are asked
 #: for: prefill has more of them than memory, and these are still in the cache when selected from.
 _MOST_SCORES = 1 << 24
 
 
-def run(a: Arguments, return_scores: bool, backend: str) -> Tensor | tuple[Tensor, Tensor]:
-    way = decide(a, backend).backend
+def run(a: Arguments, return_scores: bool, choice: Choice) -> Tensor | tuple[Tensor, Tensor]:
+    way = decided(a, choice).backend
     indices = a.out
     if indices is None:
         indices = torch.empty((a.rows, a.k), dtype=torch.int32, device=a.device)
@@ -62,42 +59,39 @@ def _fill(a: Arguments, way: str, indices: Tensor, keep: bool) -> Tensor:
         if way == "pipelined" and a.k > 0:
             device_scores.select_pages(a, scores, indices)
             return scores
+        if a.k > 0:
+            plan = _overlapping_plan(a.rows, a.width, a.k, a.order, a.device.index)
+            workspace = None  # made ready first: nothing may come between the two kernels
+            if plan.workspace_bytes > 0:
+                library = find_library(scores)
+                assert library is not None  # a plain tensor, made here
+                workspace = library.workspace(scores, plan.workspace_bytes)
+            starts, lengths = device_scores.compute_scores(a, scores)
+            plan.run(scores, indices, None, lengths, starts, workspace)
+            convert_positions(a, indices)
+            return scores
         starts, lengths = device_scores.compute_scores(a, scores)
-    topk_indices(scores, a.k, lengths=lengths, row_starts=starts, order=a.order, out=indices)
+    selector = "cpu" if way == "cpu" else "dsmem"
+    topk_indices(
+        scores,
+        a.k,
+        lengths=lengths,
+        row_starts=starts,
+        order=a.order,
+        backend=selector,
+        out=indices,
+    )
     convert_positions(a, indices)
     return scores
 
 
+@lru_cache(maxsize=512)
+def _overlapping_plan(rows: int, width: int, k: int, order: str, device: int) -> TopKPlan:
+    """Selects from scores that the kernel ahead on the stream writes, and is launched during it."""
+    plan = TopKPlan(rows, width, k, "float32", order, True, False, "cuda", device)
+    plan.overlap()
+    return plan
+
+
 def _uninitialised(shape: tuple[int, int], _: float, device: torch.device) -> Tensor:
     return torch.empty(shape, device=device)
-
-
-def decide(a: Arguments, backend: object) -> Decision:
-    """Which way serves the call, and why.
-
-    Raises ValueError where ``backend`` is unknown or cannot serve it, RuntimeError where nothing on
-    this machine can.
-    """
-    kind = a.device.type
-    if kind not in _WAYS:
-        raise ValueError(f"q: expected on {one_of(tuple(_WAYS))}, got on {kind!r}")
-    able = (AUTO, *_WAYS[kind])
-    if not isinstance(backend, str) or backend not in able:
-        raise ValueError(f"backend: expected {one_of(able)} for tensors on {kind}, got {backend!r}")
-    if kind == "cpu":
-        return Decision("cpu", "the keys lie on the CPU")
-    require("dsmem")
-    capability = _ffi.device_info(a.device.index).compute_capability
-    if capability != 90:
-        raise RuntimeError(f"q: expected on a GPU of compute capability 9.0, got {capability}")
-    if backend == "dsmem":
-        return Decision(backend, "backend='dsmem' was asked for")
-    if backend == AUTO:
-        return Decision("dsmem", "the fused kernel has not been measured to be faster")
-    if a.block_table is None:
-        raise ValueError("block_table: expected a tensor with backend='pipelined', got None")
-    if a.order != "any":
-        raise ValueError(f"order: expected 'any' with backend='pipelined', got {a.order!r}")
-    if a.k > _MOST_FUSED:
-        raise ValueError(f"k: expected at most {_MOST_FUSED} with backend='pipelined', got {a.k}")
-    return Decision(backend, "backend='pipelined' was asked for")
