@@ -82,9 +82,10 @@ class LaunchConfig(Object):
     """How the GPU is asked to solve a problem: a pure function of problem and device.
 
     Attributes:
-        scope: what works on a row, ``"block"`` or ``"cluster"``.
+        scope: what works on a row, ``"block"``, ``"cluster"`` or ``"grid"``.
         large_k: whether the slower path for very large k is taken.
         blocks_per_row: thread blocks that share a row.
+        cluster_blocks: of a cluster.
         threads: per block.
         vectors_per_thread: 16-byte loads that a thread has in flight.
         grid_blocks: thread blocks in all.
@@ -98,6 +99,7 @@ class LaunchConfig(Object):
     scope: str
     large_k: bool
     blocks_per_row: int
+    cluster_blocks: int
     threads: int
     vectors_per_thread: int
     grid_blocks: int
@@ -105,8 +107,8 @@ class LaunchConfig(Object):
     workspace_bytes: int
     reason: str
     if TYPE_CHECKING:
-        def __init__(self, scope: str, large_k: bool, blocks_per_row: int, threads: int, vectors_per_thread: int, grid_blocks: int, shared_bytes: int, workspace_bytes: int, reason: str) -> None: ...
-        def __ffi_init__(self, scope: str, large_k: bool, blocks_per_row: int, threads: int, vectors_per_thread: int, grid_blocks: int, shared_bytes: int, workspace_bytes: int, reason: str) -> None: ...  # ty: ignore[invalid-method-override]
+        def __init__(self, scope: str, large_k: bool, blocks_per_row: int, cluster_blocks: int, threads: int, vectors_per_thread: int, grid_blocks: int, shared_bytes: int, workspace_bytes: int, reason: str) -> None: ...
+        def __ffi_init__(self, scope: str, large_k: bool, blocks_per_row: int, cluster_blocks: int, threads: int, vectors_per_thread: int, grid_blocks: int, shared_bytes: int, workspace_bytes: int, reason: str) -> None: ...  # ty: ignore[invalid-method-override]
     # fmt: on
     # tvm-ffi-stubgen(end)
 
