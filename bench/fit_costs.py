@@ -26,6 +26,7 @@ from bench.contest import Contest, Question
 from bench.results import OURS, READY_SUITE, RESULTS, SCORED_SUITE, Document, load
 from tl_topk.dispatch.candidates import candidates
 from tl_topk.dispatch.costs import CONSTANTS, cpu_work, scored_work, select_name, select_work
+from tl_topk.dispatch.decision import FUSED, SCORE_AND_SELECT
 from tl_topk.dispatch.devices import NAMED
 from tl_topk.problem import Gpu, Problem, Scoring
 
@@ -144,6 +145,21 @@ def _non_negative(a: Any, b: Any) -> Any:
     return x
 
 
+def _ranges(document: Document) -> dict[str, dict[str, list[int]]]:
+    """By kernel: from where to where problems were measured whose scores are made first."""
+    questions = [Contest.from_dict(result).question for result in document.results]
+    sizes = [
+        {"rows": q.rows, "width": q.width, "heads": q.scored.heads, "next_n": q.scored.next_n}
+        for q in questions
+        if q.scored is not None
+    ]
+    ranges = {
+        name: [min(size[name] for size in sizes), max(size[name] for size in sizes)]
+        for name in sizes[0]
+    }
+    return {FUSED: ranges, SCORE_AND_SELECT: ranges}
+
+
 def fit(results: Path = RESULTS) -> dict[str, Any]:
     """The content of the constants' file."""
     ready, scored, cpu = (load(results / f"{n}.json") for n in (READY_SUITE, SCORED_SUITE, "cpu"))
@@ -151,6 +167,7 @@ def fit(results: Path = RESULTS) -> dict[str, Any]:
     samples = {**samples_of(ready), **samples_of(scored), "cpu": _cpu_samples(cpu)}
     return {
         "gpu": {"name": gpu.name, "sms": gpu.sms, "memory_tb_per_s": gpu.memory_tb_per_s},
+        "measured": _ranges(scored),
         "fitted_to": [f"{d.suite}.json, commit {d.commit}" for d in (ready, scored, cpu)],
         **{name: costs_of(each) for name, each in samples.items()},
     }

@@ -28,7 +28,7 @@ def intensity(documents: dict[str, Document]) -> Figure | None:
     heads, queries = sorted({h for h, _ in kinds}), sorted({n for _, n in kinds})
     widths = sorted({c.question.width for c in contests})
     figure, panels = plt.subplots(
-        len(queries), len(heads), figsize=(2.3 * len(heads) + 1.2, 1.7 * len(queries) + 1.2),
+        len(queries), len(heads), figsize=(max(2.3 * len(heads) + 1.2, 5.8), max(1.7 * len(queries) + 1.2, 3.6)),
         sharex=True, sharey=True, squeeze=False,
     )  # fmt: skip
     image = None
@@ -72,7 +72,7 @@ def intensity(documents: dict[str, Document]) -> Figure | None:
     bar = figure.colorbar(image, ax=panels, shrink=0.8, ticks=[0.5, 0.7, 1, 1.4, 2])
     bar.ax.set_yticklabels(["0.5", "0.7", "1", "1.4", "2"])
     bar.ax.minorticks_off()
-    bar.set_label("scores first / one kernel; above 1 (bold) fusing pays", fontsize=8)
+    bar.set_label("scores first / fused; fusing pays above 1", fontsize=8)
     return titled(figure, "Where it pays to select while scoring", [document])
 
 

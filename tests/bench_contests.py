@@ -30,8 +30,8 @@ def estimated(question: Question, **changes: float) -> Contest:
     us = {}
     for candidate in candidates(problem):
         expected, _ = estimate(problem, candidate.kernel, candidate.config)
-        if expected is not None and not candidate.refusal:
-            us[candidate.name] = expected
+        if not candidate.refusal:
+            us[candidate.name] = expected or 100.0
     us |= changes
     return Contest(question, us, dict.fromkeys(us, 0.0))
 

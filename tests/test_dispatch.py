@@ -106,7 +106,7 @@ class TestPolicies:
         assert rule(scored(scoring={"paged": False})).backend == "dsmem"
 
     def test_the_model_takes_the_least_estimate(self) -> None:
-        for problem in (ready(), ready(64, 65536), scored(), scored(8, scoring={"next_n": 2})):
+        for problem in (ready(), ready(64, 65536), scored(), scored(8)):
             decision = model(problem)
             able = [c for c in decision.candidates if not c.refusal and c.is_native_choice]
             assert decision.estimate_us == min(c.estimate_us or 0 for c in able)
@@ -137,13 +137,21 @@ class TestPolicies:
 
     def test_other_gpus_say_that_they_were_not_measured(self) -> None:
         fitted, derived = model(ready()), model(replace(ready(), gpu=NAMED["h100"]))
-        assert {c.basis for c in fitted.candidates if c.estimate_us} == {"fitted"}
+        own = [c for c in fitted.candidates if c.config is not None and c.config.scope != "grid"]
+        assert {c.basis for c in own if c.backend == "dsmem"} == {"fitted"}
         assert {c.basis for c in derived.candidates if c.estimate_us} == {"derived"}
         assert "derived" in derived.reason
         assert "nothing was measured on NVIDIA H100" in derived.reason
         assert "derived" not in fitted.reason
         far = replace(ready(64, 1 << 20), gpu=NAMED["h100"])
         assert (model(far).estimate_us or 0) > (model(ready(64, 1 << 20)).estimate_us or 0)
+
+    def test_what_was_not_measured_is_not_chosen(self) -> None:
+        """Constants of one number of heads say too little about another."""
+        for scoring in ({"heads": 8}, {"next_n": 2}):
+            decision = model(scored(scoring=scoring))
+            assert (decision.backend, decision.estimate_us) == ("dsmem", None)
+            assert "nothing like this was measured of dsmem and pipelined" in decision.reason
 
     def test_no_clusters_no_candidates_of_clusters(self) -> None:
         names = [c.name for c in candidates(replace(ready(), gpu=NAMED["a100"]))]

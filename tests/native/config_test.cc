@@ -48,7 +48,7 @@ void every_problem_fits_every_device() {
   for (const DeviceFacts& device : {kH200, kA100, kSmallMemory}) {
     for (int64_t rows = 1; rows < 100000; rows = rows * 3 + 1) {
       for (int64_t width = 1; width <= tl_topk::kMaxWidth; width = width * 7 + 1) {
-        for (const int64_t k : {1, 31, 512, 2048, 3000, 4096, 4097, 1000000}) {
+        for (const int64_t k : {0, 1, 31, 512, 2048, 3000, 4096, 4097, 1000000}) {
           for (const Order order : {Order::kAny, Order::kIndex, Order::kValue}) {
             for (const Dtype dtype : {Dtype::kFloat32, Dtype::kBFloat16}) {
               Problem p;

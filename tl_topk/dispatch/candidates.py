@@ -17,6 +17,7 @@ __all__ = ["MOST_FUSED", "candidates", "check_served", "refusal"]
 MOST_FUSED = 4096
 
 _CLUSTERS = (1, 2, 4, 8, 16)
+_GRIDS = (32, 64)  # blocks a row, in several clusters
 _HOPPER = 90
 
 
@@ -112,6 +113,14 @@ def _scopes(problem: Problem) -> Iterator[Candidate]:
             other = _native_config(problem, blocks)
             if (other.scope, blocks) != (own.scope, own.blocks_per_row):
                 yield _estimated(problem, "dsmem", other, is_native_choice=False)
+    for blocks in _GRIDS:
+        if own.blocks_per_row == blocks:
+            continue
+        try:
+            other = _native_config(problem, blocks)
+        except ValueError:  # too many rows, or too short ones
+            continue
+        yield _estimated(problem, "dsmem", other, is_native_choice=False)
 
 
 def _native_config(problem: Problem, blocks_per_row: int) -> Config:
@@ -130,6 +139,7 @@ def _native_config(problem: Problem, blocks_per_row: int) -> Config:
     return Config(
         str(launch.scope),
         int(launch.blocks_per_row),
+        int(launch.cluster_blocks),
         int(launch.grid_blocks),
         int(launch.threads),
         int(launch.shared_bytes),
@@ -144,7 +154,7 @@ def _config(problem: Problem, backend: str) -> Config | None:
         return None
     if problem.scoring is not None:
         # Blocks that stay, one or two a multiprocessor, and take tiles of keys in turn.
-        return Config("grid", problem.gpu.sms, problem.gpu.sms)
+        return Config("grid", problem.gpu.sms, 1, problem.gpu.sms)
     if problem.k > MOST_FUSED:
         return _native_config(problem, 0)  # very large k is native in all backends
     from tl_topk.tile.choice import choose  # most processes never come here
@@ -152,4 +162,4 @@ def _config(problem: Problem, backend: str) -> Config | None:
     choice = choose(problem, problem.gpu.sms, problem.gpu.coresident_clusters)
     blocks = choice.blocks_per_row
     scope = "cluster" if choice.which.cluster > 1 else "grid" if blocks > 1 else "block"
-    return Config(scope, blocks, problem.rows * blocks)
+    return Config(scope, blocks, choice.which.cluster, problem.rows * blocks)

@@ -50,9 +50,28 @@ def estimate(problem: Problem, kernel: str, config: Config | None) -> tuple[floa
         name, work = select_name(kernel, config), select_work(problem, config, gpu)
     else:
         name, work = kernel, scored_work(problem, gpu)
-    if name not in fitted:
+    if name not in fitted or not _was_measured(problem, fitted.get("measured", {}).get(name)):
         return None, ""
-    return round(_cost(work, fitted[name], scales), 2), "derived" if scales else "fitted"
+    is_derived = scales or (problem.scoring is None and config.scope == "grid")
+    us = _cost(work, fitted[name], scales)
+    return round(us, 2), "derived" if is_derived else "fitted"
+
+
+def _was_measured(problem: Problem, ranges: dict[str, list[int]] | None) -> bool:
+    """Does a problem whose scores are made first lie where the kernel was measured? Beyond, sums of
+    what heads and queries cost say too little. Empty ones cost what the smallest do.
+    """
+    if problem.scoring is None or ranges is None:
+        return True
+    sizes = {
+        "rows": problem.rows,
+        "width": problem.width,
+        "heads": problem.scoring.heads,
+        "next_n": problem.scoring.next_n,
+    }
+    return all(sizes[name] <= most for name, (_, most) in ranges.items()) and all(
+        sizes[name] >= ranges[name][0] for name in ("heads", "next_n")
+    )
 
 
 def _scales(gpu: Gpu, fitted: dict[str, Any]) -> dict[str, float]:
@@ -71,10 +90,10 @@ def _cost(work: Work, costs: dict[str, float], scales: dict[str, float]) -> floa
 
 
 def select_name(kernel: str, config: Config) -> str:
-    """The name of a kernel's costs; those of the native one differ by the blocks that meet."""
-    if kernel == "pipelined":
-        return kernel
-    return f"select {config.blocks_per_row if config.scope != 'grid' else config.scope}"
+    """The name of a kernel's costs; those of the native one differ by the blocks that meet. Of
+    several clusters that share a row, until they have been measured: those of one.
+    """
+    return kernel if kernel == "pipelined" else f"select {config.cluster_blocks}"
 
 
 def select_work(problem: Problem, config: Config, gpu: Gpu) -> Work:

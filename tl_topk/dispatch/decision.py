@@ -18,6 +18,7 @@ class Config:
     Attributes:
         scope: what works on a row: ``"block"``, ``"cluster"``, ``"grid"`` or ``"threads"``.
         blocks_per_row: thread blocks that share a row.
+        cluster_blocks: of a cluster.
         grid_blocks: thread blocks in all.
         threads: of a block.
         shared_bytes: dynamic shared memory of a block.
@@ -26,6 +27,7 @@ class Config:
 
     scope: str
     blocks_per_row: int = 0
+    cluster_blocks: int = 0
     grid_blocks: int = 0
     threads: int = 0
     shared_bytes: int = 0

@@ -175,8 +175,12 @@ def _by_estimate(problem: Problem, choices: list[Candidate]) -> str:
     first = choices[0]
     if len([c for c in choices if not c.refusal]) == 1:
         return f"{_named(first)} alone can serve {problem.device!r}"
-    text = f"{_named(first)} has the least estimate, {_us(first)}, {choices[1].backend!r} next with"
-    text += f" {_us(choices[1])}"
+    unknown = [c.backend for c in choices if not c.refusal and c.estimate_us is None]
+    if unknown:
+        text = f"{_named(first)}, as nothing like this was measured of {' and '.join(unknown)}"
+    else:
+        text = f"{_named(first)} has the least estimate, {_us(first)}"
+        text += f", {choices[1].backend!r} next with {_us(choices[1])}"
     if first.basis == "derived" and problem.gpu is not None:
         text += (
             f"; derived from another GPU's constants, nothing was measured on {problem.gpu.name}"
