@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reference import bits_of, from_bits, quantize
-from tl_topk._ffi import exports
+from tl_topk._ffi import DeviceInfo, LaunchConfig, launch_config
 from zoo import Rows, ulps_above
 
 Ints = NDArray[np.int64]
 
-H200 = exports.DeviceInfo(0, "H200", 90, 132, 232_448, 60 << 20, 16, [132, 66, 32, 15, 8], ["90a"])
+H200 = DeviceInfo(0, "H200", 90, 132, 232_448, 60 << 20, 16, [132, 66, 32, 15, 8], ["90a"])
 GROUPS = 64  # whose maxima are compared
 RESIDUALS = (255, 256, 257)  # elements of one bin that are, and are not, ranked by pairs
 _THREADS, _WARP = 512, 32
@@ -60,7 +60,7 @@ class Deal:
 
 def deal(rows: int, width: int, k: int, dtype: str) -> Deal:
     """As an H200 launches the problem, unordered."""
-    config = exports.launch_config(rows, width, k, dtype, "any", True, True, H200)
+    config = launch_config(rows, width, k, dtype, device=H200)
     per_vector = 4 if dtype == "float32" else 8
     blocks, loads = config.blocks_per_row, config.vectors_per_thread
     warps = _THREADS // _WARP
@@ -84,7 +84,7 @@ def deal(rows: int, width: int, k: int, dtype: str) -> Deal:
     )
 
 
-def _room(config: exports.LaunchConfig) -> int:
+def _room(config: LaunchConfig) -> int:
     """Survivors that a block can list; there is a queue of loads beside the list."""
     if config.scope == "grid":
         return _GRID_ENTRIES // config.blocks_per_row
