@@ -1,6 +1,6 @@
 """Top-k of rows divided over GPUs: ``python -m bench.distributed``, one process a GPU, NCCL.
 
-Times whole calls of both methods, and their stages, inside CUDA graphs, against
+Times plans of both methods, and their stages, inside CUDA graphs, against
 
 - ``all_gather`` of the whole rows, followed by one top-k of ours,
 - ``torch.topk`` of every shard, ``all_gather`` of values and indices, ``torch.topk`` again,
@@ -22,6 +22,7 @@ import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -35,10 +36,10 @@ import tl_topk.distributed
 from bench.machine import commit, machine
 from bench.results import EXACT, OURS, RESULTS, Document
 from bench.timing import timing_event
-from tl_topk.distributed.agreement import Agreement, agree, all_gather, all_reduce, the_group
-from tl_topk.distributed.methods import select_own
-from tl_topk.distributed.request import Request
-from tl_topk.distributed.rule import part_bytes, slots_of
+from tl_topk.distributed.agreement import Agreement, agreed, the_group
+from tl_topk.distributed.exchange import all_gather, all_reduce
+from tl_topk.distributed.methods import gathered_bytes, select_own
+from tl_topk.distributed.rule import slots_of, whole_quads
 
 __all__ = ["SUITE", "Shape", "main"]
 
@@ -82,7 +83,7 @@ class Bench:
         """This rank's shards for the calls of one graph."""
         size = shape.rows * shape.width // self.ranks
         calls = max(2, min(_CALLS, _GRAPH_BYTES // (4 * size)))
-        places = [i * size % (_SCORES - size + 1) for i in range(calls)]
+        places = [i % (_SCORES // size) * size for i in range(calls)]
         return [self._scores[at : at + size].view(shape.rows, -1) for at in places]
 
     def time(self, launches: list[Launch], together: bool) -> tuple[float, float]:
@@ -137,74 +138,90 @@ class Bench:
         return EXACT if same else "wrong"
 
 
-def ours(bench: Bench, shape: Shape, shard: Tensor, method: str) -> Launch:
-    def launch() -> tuple[Tensor, Tensor]:
-        values, indices = tl_topk.distributed.topk(shard, shape.k, method=method)
-        return values, indices
+def planned(bench: Bench, shape: Shape, shards: list[Tensor], method: str) -> list[Launch]:
+    plan = tl_topk.distributed.Plan(shards[0], shape.k, method=method)
 
-    return launch
+    def launch(shard: Tensor) -> tuple[Tensor, Tensor]:
+        result = plan.run(shard)
+        return result.values, result.indices
 
-
-def agreed(bench: Bench, shape: Shape, shard: Tensor, method: str) -> Agreement:
-    request = Request.of(shard, shape.k, None, "contiguous", None, True, "any", False, method)
-    return agree(bench.group, request)
+    return [partial(launch, shard) for shard in shards]
 
 
-def gather_stages(bench: Bench, shape: Shape, shard: Tensor) -> dict[str, Launch]:
-    agreement = agreed(bench, shape, shard, "gather")
-    rows, count = shape.rows, agreement.count
-    parts = torch.zeros(bench.ranks, part_bytes(rows, count, 4), dtype=torch.uint8, device="cuda")
+def agreement_on(bench: Bench, shape: Shape, shard: Tensor, method: str) -> Agreement:
+    options = ("contiguous", None, True, "any", False, method)
+    return agreed(bench.group, shard, shape.k, None, options)[1]
+
+
+def memory_for(agreement: Agreement) -> Tensor:
+    """What the all-gather brings together."""
+    return torch.zeros(gathered_bytes(agreement), dtype=torch.uint8, device="cuda")
+
+
+def gather_stages(bench: Bench, shape: Shape, shards: list[Tensor]) -> dict[str, list[Launch]]:
+    agreement = agreement_on(bench, shape, shards[0], "gather")
+    rows, count = shape.rows, whole_quads(agreement.count)
+    parts = memory_for(agreement).view(bench.ranks, -1)
     own = parts[bench.rank]
     pairs = rows * count
     own_indices = own[: 4 * pairs].view(torch.int32).view(rows, count)
     own_values = own[4 * pairs : 8 * pairs].view(torch.float32).view(rows, count)
     values = torch.empty(rows, shape.k, device="cuda")
     indices = torch.empty(rows, shape.k, dtype=torch.int32, device="cuda")
-    select_own(agreement, shard, None, "any", own_values, own_indices)
+
+    def select(shard: Tensor) -> None:
+        select_own(agreement, shard, None, "any", own_values, own_indices)
+
+    def merge() -> None:
+        agreement.shards.merge_parts(parts, count, indices, values, None, True, "any")
+
+    select(shards[0])
     all_gather(parts, own, bench.group)
     return {
-        "select": lambda: select_own(agreement, shard, None, "any", own_values, own_indices),
-        "collective": lambda: all_gather(parts, own, bench.group),
-        "merge": lambda: agreement.shards.merge_parts(
-            parts, count, indices, values, None, True, "any"
-        ),
+        "select": [partial(select, shard) for shard in shards],
+        "collective": [lambda: all_gather(parts, own, bench.group)] * len(shards),
+        "merge": [merge] * len(shards),
     }
 
 
-def threshold_stages(bench: Bench, shape: Shape, shard: Tensor) -> dict[str, Launch]:
-    agreement = agreed(bench, shape, shard, "threshold")
+def threshold_stages(bench: Bench, shape: Shape, shards: list[Tensor]) -> dict[str, list[Launch]]:
+    agreement = agreement_on(bench, shape, shards[0], "threshold")
     rows, count, stride = shape.rows, agreement.count, agreement.stride
-    shards = agreement.shards
+    steps = agreement.shards
     own_values = torch.empty(rows, count, device="cuda")
     own_indices = torch.empty(rows, count, dtype=torch.int32, device="cuda")
-    like: dict[str, Any] = {"dtype": torch.int64, "device": "cuda"}
-    samples = torch.zeros(bench.ranks, rows * (count // stride), **like)
+    samples = memory_for(agreement).view(torch.int64).view(bench.ranks, -1)
     own = samples[bench.rank]
-    words = torch.zeros(rows, slots_of(bench.ranks, shape.k), **like)
+    words = torch.zeros(rows, slots_of(bench.ranks, shape.k), dtype=torch.int64, device="cuda")
     values = torch.empty(rows, shape.k, device="cuda")
     indices = torch.empty(rows, shape.k, dtype=torch.int32, device="cuda")
-
     zeros = torch.zeros_like(words)
+
+    def select(shard: Tensor) -> None:
+        select_own(agreement, shard, None, "value", own_values, own_indices)
 
     def collectives() -> None:
         all_gather(samples, own, bench.group)
         all_reduce(zeros, bench.group)
 
     def sample_and_contribute(into: Tensor) -> None:
-        shards.sample(own_indices, own_values, True, stride, own.view(rows, -1))
-        shards.contribute(own_indices, own_values, samples, True, shape.k, stride, into)
+        steps.sample(own_indices, own_values, True, stride, own.view(rows, -1))
+        steps.contribute(own_indices, own_values, samples, True, shape.k, stride, into)
 
-    select_own(agreement, shard, None, "value", own_values, own_indices)
+    select(shards[0])
     for _ in range(2):  # with the others' samples from the second time on
         sample_and_contribute(words)
         all_gather(samples, own, bench.group)
     all_reduce(words, bench.group)
     scratch = torch.empty_like(words)
-    return {
-        "select": lambda: select_own(agreement, shard, None, "value", own_values, own_indices),
+    stages: dict[str, Launch] = {
         "collective": collectives,
         "bound": lambda: sample_and_contribute(scratch),
-        "merge": lambda: shards.merge_words(words, indices, values, None, True, "any"),
+        "merge": lambda: steps.merge_words(words, indices, values, None, True, "any"),
+    }
+    return {
+        "select": [partial(select, shard) for shard in shards],
+        **{name: [stage] * len(shards) for name, stage in stages.items()},
     }
 
 
@@ -231,10 +248,7 @@ def torch_locally(bench: Bench, shape: Shape, shard: Tensor) -> Launch:
 def measure(bench: Bench, shape: Shape) -> Iterable[dict[str, Any]]:
     """Every contender on one problem; the same results on every rank."""
     shards = bench.shards(shape)
-    contenders: dict[str, list[Launch]] = {
-        f"{OURS} {method}": [ours(bench, shape, shard, method) for shard in shards]
-        for method in METHODS
-    }
+    contenders = {f"{OURS} {method}": planned(bench, shape, shards, method) for method in METHODS}
     contenders["all_gather of the rows, then top-k"] = [
         gather_all_rows(bench, shape, shard) for shard in shards
     ]
@@ -242,9 +256,8 @@ def measure(bench: Bench, shape: Shape) -> Iterable[dict[str, Any]]:
         torch_locally(bench, shape, shard) for shard in shards
     ]
     for method, make in _STAGES.items():
-        stages = [make(bench, shape, shard) for shard in shards]
-        for stage in stages[0]:
-            contenders[f"{method}: {stage}"] = [each[stage] for each in stages]
+        for stage, launches in make(bench, shape, shards).items():
+            contenders[f"{method}: {stage}"] = launches
     for name, launches in contenders.items():
         yield record(bench, shape, name, *bench.time(launches, together=True),
                      bench.verdict(launches[0], shards[0], shape.k))  # fmt: skip
@@ -297,7 +310,10 @@ def nccl_version() -> str:
 
 
 def shapes_of(rows: list[int], widths: list[int], ks: list[int]) -> list[Shape]:
-    return [Shape(r, width, k) for r in rows for width in widths for k in ks]
+    """All combinations, save for those of which a rank's memory holds no two different shards."""
+    return [
+        Shape(r, width, k) for r in rows for width in widths for k in ks if r * width <= _SCORES
+    ]
 
 
 def main() -> None:
@@ -308,7 +324,7 @@ def main() -> None:
     )
     parser.add_argument("--ranks", type=int, default=torch.cuda.device_count())
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 4, 16, 64])
-    parser.add_argument("--widths", type=int, nargs="+", default=[2**17, 2**20, 2**22])
+    parser.add_argument("--widths", type=int, nargs="+", default=[2**17, 2**20, 2**22, 2**24])
     parser.add_argument("--k", type=int, nargs="+", default=[2048, 512])
     parser.add_argument("--output", type=Path, default=RESULTS / f"{SUITE}.json")
     options = parser.parse_args()

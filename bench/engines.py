@@ -6,9 +6,10 @@
 Mapping: ``TopKPlan.run`` and ``run_mapped`` on the same rotated scores. Page tables are not
 rotated, as the kernel that scores a step's keys has just read them. The step is that of
 tests/examples/decode_step.py in bfloat16, with ``topk_paged`` and with ``torch.topk``, a mask
-before and the mapping after it; its queries and caches are rotated. Hint: a variant of the kernel
-(bench/native) is told the k-th score beforehand, which is the most that a hint could tell, and
-costs nothing, which a hint does not.
+before and the mapping after it; its queries and caches are rotated. Hint: ``topk_indices`` without
+one, with one that holds 40 % of the answer, as consecutive steps do, and with one that holds the
+worst elements; and a variant of the kernel (bench/native) that is told the k-th score beforehand,
+which is the most that a hint could tell, and costs nothing, which a hint does not.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
+import tl_topk
 from bench.cases import Case, length_name
 from bench.contenders import our_plan
 from bench.exact import Answer, judge
@@ -48,6 +50,7 @@ _STEP_K = 2048
 _STEP_SLOTS = 4  # caches in turn, each larger than L2
 
 _HINTED = tuple(Case(1, width * _K) for width in (64, 128, 256))
+_OVERLAP = 0.4  # of a step's selection with the next one's
 _CEILING_RANK = 16  # bins saturate at the score of rank k / 16
 
 PLAIN = "indices"
@@ -172,6 +175,15 @@ def hint_calls(case: Case, timer: GraphTimer) -> Iterator[Call]:
     """One row in many places: all launches are told the same floor."""
     inputs = make_inputs(case, "cuda")
     inputs = replace(inputs, scores=inputs.scores[:1].repeat(inputs.slots, 1, 1))
+    problem = f"hint, {case}"
+    for way, hint in _hints(inputs.scores[0], case.k).items():
+
+        def select(scores: Tensor, out: Tensor, _: Tensor, hint: Tensor | None = hint) -> None:
+            tl_topk.topk_indices(scores, case.k, hint=hint, out=out)
+
+        timing, answers = timer.time(_launches(inputs, select))
+        verdict = judge(inputs, answers)
+        yield Call(problem, way, round(timing.us, 3), round(timing.noise_us, 3), verdict)
     best = inputs.scores[0, 0].topk(case.k).values
     below = torch.nextafter(best[-1], torch.full_like(best[-1], -torch.inf))
     known = load_variant(BUILD / "libtl_topk_known_floor.so")
@@ -179,13 +191,20 @@ def hint_calls(case: Case, timer: GraphTimer) -> Iterator[Call]:
     plain = load_variant(BUILD / "libtl_topk_plain.so")
     for way, module in (("floor from a sample", plain), ("floor known beforehand", known)):
         timing, answers = timer.time(Variant(way, module).prepare(inputs))
-        yield Call(
-            f"hint, {case}",
-            way,
-            round(timing.us, 3),
-            round(timing.noise_us, 3),
-            judge(inputs, answers),
-        )
+        verdict = judge(inputs, answers)
+        yield Call(problem, way, round(timing.us, 3), round(timing.noise_us, 3), verdict)
+
+
+def _hints(scores: Tensor, k: int) -> dict[str, Tensor | None]:
+    """For each row of scores (rows, width); the first way is what the others are compared with."""
+    best, worst = scores.topk(k).indices, scores.topk(k, largest=False).indices
+    kept = round(_OVERLAP * k)
+    others = torch.randint_like(best[:, kept:], scores.shape[1])
+    return {
+        "without a hint": None,
+        f"{_OVERLAP:.0%} of the answer as a hint": torch.cat([best[:, :kept], others], 1).int(),
+        "the worst elements as a hint": worst.int(),
+    }
 
 
 def main() -> None:

@@ -112,7 +112,7 @@ def crossover(documents: dict[str, Document]) -> Figure | None:
     document = documents.get(FUSED_SUITE)
     if document is None or not document.results:
         return None
-    right = [s for s in document.scorings() if is_right(s.answer)]
+    right = [s for s in document.scorings() if is_right(s.answer) and s.sequences == 1]
     if not right:
         return None
     kinds = sorted({(s.heads, s.k) for s in right})

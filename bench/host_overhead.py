@@ -47,7 +47,9 @@ _FUNCTION_OVER_PLAN = 800
 BARE = "cudaLaunchKernelEx, bare, from C++"
 DRIVER = "cuLaunchKernelEx, bare, from C++"
 LIBRARY = "the library's launch, from C++"
-BEHIND_FFI = "the bare launch behind TVM FFI, 2 tensors"
+BEHIND_FFI_2, BEHIND_FFI_3, BEHIND_FFI_4 = (
+    f"the bare launch behind TVM FFI, {count} tensors" for count in (2, 3, 4)
+)
 DRIVER_BEHIND_FFI = "the driver's behind TVM FFI, 2 tensors"
 NOOP_2, NOOP_3, NOOP_4 = (f"TVM FFI no-op, {count} tensors" for count in (2, 3, 4))
 PLAN, PLAN_VALUES, PLAN_LENGTHS = (
@@ -149,15 +151,18 @@ def keeping_the_gil(native: Any, name: str) -> Any:
 def launches_behind_ffi(native: Any, problem: Problem) -> dict[str, Callable[[], object]]:
     """A launch and nothing else, called from Python: what no plan can undercut."""
     scores, indices = problem.scores, problem.indices
+    values, lengths = problem.values, problem.lengths
     if scores.device.type == "cpu":
         return {}
     native.prepare(scores[0], indices[0])
     launch, launch_gil = native.launch_prepared, keeping_the_gil(native, "launch_prepared")
     by_driver = native.launch_prepared_by_driver
     return {
-        BEHIND_FFI: lambda: launch(scores, indices),
-        DRIVER_BEHIND_FFI: lambda: by_driver(scores, indices),
-        f"{BEHIND_FFI}, the GIL kept": lambda: launch_gil(scores, indices),
+        BEHIND_FFI_2: lambda: launch(scores, indices, None, None),
+        BEHIND_FFI_3: lambda: launch(scores, indices, values, None),
+        BEHIND_FFI_4: lambda: launch(scores, indices, values, lengths),
+        DRIVER_BEHIND_FFI: lambda: by_driver(scores, indices, None, None),
+        f"{BEHIND_FFI_2}, the GIL kept": lambda: launch_gil(scores, indices, None, None),
     }
 
 
@@ -176,6 +181,7 @@ def python_ways(native: Any, problem: Problem) -> dict[str, Callable[[], object]
     tl_topk.topk_indices(scores, k)  # registers nothing, but imports what the operator needs
     from tl_topk import torch_op  # noqa: F401 - registers torch.ops.tl_topk
 
+    pages = torch.zeros(1, 1, dtype=torch.int32, device=scores.device)
     indices64 = torch.empty_like(indices, dtype=torch.int64)
     return launches_behind_ffi(native, problem) | {
         NOOP_2: lambda: noop(scores, indices, None, None),
@@ -188,6 +194,10 @@ def python_ways(native: Any, problem: Problem) -> dict[str, Callable[[], object]
         OUT: lambda: tl_topk.topk_indices(scores, k, out=indices),
         OUT_VALUES: lambda: tl_topk.topk(scores, k, out=out),
         OUT_LENGTHS: lambda: tl_topk.topk(scores, k, lengths=lengths, out=out),
+        "topk_indices(hint=, out=)": lambda: tl_topk.topk_indices(
+            scores, k, hint=indices, out=indices
+        ),
+        "topk_paged(out=)": lambda: tl_topk.topk_paged(scores, k, pages, out=indices),
         "topk_indices(), allocating": lambda: tl_topk.topk_indices(scores, k),
         "topk(), allocating": lambda: tl_topk.topk(scores, k),
         ADD: lambda: values.add_(1),

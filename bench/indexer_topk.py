@@ -2,9 +2,11 @@
 
     python -m bench.indexer_topk [--output FILE.json]
 
-k = 2048, float8 keys of 128. One sequence on pages in random order, as in decoding, with one or two
+k = 2048, float8 keys of 128. Sequences on pages in random order, as in decoding, with one or two
 queries of 64 heads: in a CUDA graph, the keys not in L2. And 2048 queries over keys in a row, as in
-prefill. Answers are checked: the selected scores are the best of those that the call returns.
+prefill. Beside each figure its floor: the keys' bytes at the speed of a copy, or the products at
+the tensor cores' nominal speed. Answers are checked: the selected scores are the best of those that
+the call returns.
 """
 
 from __future__ import annotations
@@ -27,36 +29,82 @@ from bench.exact import Answer
 from bench.machine import commit, machine
 from bench.results import EXACT, FUSED_SUITE, RESULTS, Document, Scoring
 from bench.tables import console_table
+from bench.targets import K, M
+from bench.tile import cycles_per_us
 from bench.timing import GraphTimer
 from tl_topk.indexer.arguments import Arguments
-from tl_topk.indexer.device_scores import compute_scores
+from tl_topk.indexer.device_scores import blocks_of, compute_scores, ready, select_pages
+from tl_topk.indexer.shapes import ScoreShape
 
 __all__ = ["CASES", "Case", "main"]
 
-K = 2048
+TOP = 2048
 DIM, PAGE, KEY_BYTES = 128, 64, 132
+COPY_BYTES_PER_US = 4.3e6  # an H200 copying, as measured
+TENSOR_FLOP_PER_US = 1979e6  # its nominal speed with float8
 _FOOTPRINT = 260 << 20  # bytes of keys that the calls of a graph go round, larger than L2
 
 #: What is timed, by the name of the way, and the backend that goes it.
-_WAYS = {"fused": "pipelined", "separate": "dsmem"}
+_WAYS = {"fused": "pipelined", "separate": "dsmem", "as dispatched": "auto"}
+
+#: Of ``indexer_clock.cuh``; a phase is called by the moment that ends it.
+MOMENTS = (
+    "start", "first keys", "first scores", "last scores", "floor", "survivors passed on",
+    "those of all blocks", "gathered", "threshold", "selected",
+)  # fmt: skip
+
+#: Microseconds for one query over so many keys; of others see :meth:`Case.target_us`.
+_TARGETS = {64 * K: 8.0, 128 * K: 10.0, 256 * K: 14.0, 512 * K: 23.0, M: 42.0}
+_PREFILL_FLOP_PER_US = 700e6
 
 
 @dataclass(frozen=True)
 class Case:
+    """Of each of ``sequences`` so many queries over as many keys; no sequences: keys in a row."""
+
     queries: int
     keys: int
     heads: int = 64
+    sequences: int = 1
 
     @property
     def is_paged(self) -> bool:
-        return self.queries <= 4  # as many as a sequence has in decoding
+        return self.sequences > 0
+
+    @property
+    def rows(self) -> int:
+        return self.queries * max(self.sequences, 1)
+
+    @property
+    def key_bytes(self) -> int:
+        return max(self.sequences, 1) * self.keys * KEY_BYTES
+
+    @property
+    def flop(self) -> int:
+        return 2 * self.rows * self.keys * self.heads * DIM
+
+    @property
+    def floor_us(self) -> float:
+        """The larger of what reading the keys and what multiplying takes at the least."""
+        return max(self.key_bytes / COPY_BYTES_PER_US, self.flop / TENSOR_FLOP_PER_US)
+
+    @property
+    def target_us(self) -> float | None:
+        if not self.is_paged:
+            return self.flop / _PREFILL_FLOP_PER_US if self.heads == 64 else None
+        if self.queries > 1:
+            return None  # 1.15 times what one query takes
+        if self.sequences == 1:
+            return _TARGETS.get(self.keys)
+        return 1.25 * self.key_bytes / COPY_BYTES_PER_US + 6
 
 
 CASES = (
-    *(Case(1, 1 << bits) for bits in (14, 15, 16, 17, 18, 19, 20)),
-    *(Case(2, 1 << bits) for bits in (17, 20)),
-    Case(2048, 1 << 16, heads=64),
-    Case(2048, 1 << 16, heads=32),
+    *(Case(1, keys * K) for keys in (16, 32, 64, 128, 256, 512, 1024)),
+    *(Case(2, keys * K) for keys in (64, 128, 256, 1024)),
+    *(Case(1, keys * K, sequences=count) for count in (4, 16, 64) for keys in (32, 128)),
+    Case(2048, 64 * K, heads=64, sequences=0),
+    Case(2048, 64 * K, heads=32, sequences=0),
 )
 
 
@@ -68,30 +116,36 @@ def make_calls(case: Case) -> list[dict[str, Any]]:
         return torch.randn(shape, generator=generator, device="cuda")
 
     def call() -> dict[str, Any]:
-        keys = normal(case.keys, DIM).to(torch.float8_e4m3fn)
-        scales = torch.rand(case.keys, generator=generator, device="cuda") + 0.5
-        q = normal(case.queries, case.heads, DIM).to(torch.float8_e4m3fn)
-        weights = normal(case.queries, case.heads)
+        count = max(case.sequences, 1) * case.keys
+        keys = torch.empty(count, DIM, dtype=torch.float8_e4m3fn, device="cuda")
+        for first in range(0, count, M):  # float32 takes four times the memory
+            part = keys[first : first + M]
+            part.copy_(normal(*part.shape))
+        scales = torch.rand(count, generator=generator, device="cuda") + 0.5
+        q = normal(case.rows, case.heads, DIM).to(torch.float8_e4m3fn)
+        weights = normal(case.rows, case.heads)
         if not case.is_paged:
             return {"q": q, "keys": keys, "weights": weights, "key_scales": scales}
-        pages = case.keys // PAGE
+        pages = count // PAGE
         parts = [keys.view(torch.uint8).view(pages, -1), scales.view(torch.uint8).view(pages, -1)]
         order = torch.randperm(pages, generator=generator, device="cuda")
         return {
-            "q": q.unsqueeze(0),
+            "q": q.view(case.sequences, case.queries, case.heads, DIM),
             "keys": torch.cat(parts, dim=1).view(pages, PAGE, 1, KEY_BYTES),
             "weights": weights,
-            "block_table": order.int().unsqueeze(0),
-            "context_lens": torch.tensor([case.keys], dtype=torch.int32, device="cuda"),
+            "block_table": order.int().view(case.sequences, -1),
+            "context_lens": torch.full(
+                (case.sequences,), case.keys, dtype=torch.int32, device="cuda"
+            ),
             "next_n": case.queries,
         }
 
-    slots = -(-_FOOTPRINT // (case.keys * KEY_BYTES)) if case.is_paged else 1
+    slots = -(-_FOOTPRINT // case.key_bytes) if case.is_paged else 1
     return [call() for _ in range(slots)]
 
 
 def whole(backend: str, call: dict[str, Any], out: Tensor) -> Answer:
-    return Answer(tl_topk.indexer_topk(k=K, backend=backend, out=out, **call))
+    return Answer(tl_topk.indexer_topk(k=TOP, backend=backend, out=out, **call))
 
 
 def scores_alone(arguments: Arguments, scores: Tensor, out: Tensor) -> Answer:
@@ -101,24 +155,61 @@ def scores_alone(arguments: Arguments, scores: Tensor, out: Tensor) -> Answer:
 
 def plain_arguments(call: dict[str, Any]) -> Arguments:
     """What a call with these arguments and no others is checked into."""
-    absent = ("key_scales", "block_table", "context_lens", "row_starts", "row_ends", "offsets")
-    plain = {"k": K, "next_n": 1, "compress_ratio": 1, "result": "positions", "order": "any"}
-    return Arguments.checked(**{**dict.fromkeys((*absent, "out")), **plain, **call})
+    absent = (
+        "key_scales", "block_table", "context_lens", "row_starts", "row_ends", "offsets", "hint",
+        "out",
+    )  # fmt: skip
+    plain = {"k": TOP, "next_n": 1, "compress_ratio": 1, "result": "positions", "order": "any"}
+    return Arguments.checked(**{**dict.fromkeys(absent), **plain, **call})
 
 
 def verdict(call: dict[str, Any], answer: Answer) -> str:
     """Compares values, so that whichever of equal scores is chosen is right."""
-    _, scores = tl_topk.indexer_topk(k=K, backend="dsmem", return_scores=True, **call)
+    _, scores = tl_topk.indexer_topk(k=TOP, backend="dsmem", return_scores=True, **call)
     chosen = scores.gather(1, answer.indices.long().clamp(min=0)).sort(dim=1).values
-    best = scores.topk(K, dim=1).values.sort(dim=1).values
+    best = scores.topk(TOP, dim=1).values.sort(dim=1).values
     distinct = answer.indices.sort(dim=1).values.diff(dim=1).min() > 0
     return EXACT if bool(distinct) and torch.equal(chosen, best) else "wrong"
 
 
+class _DeviceArray:
+    """Memory that a library of ours keeps on the device, for torch to look at."""
+
+    def __init__(self, address: int, shape: tuple[int, ...]) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": shape, "typestr": "<i8", "data": (address, False), "version": 3
+        }  # fmt: skip
+
+
+def phases_of(calls: list[dict[str, Any]], outs: list[Tensor]) -> dict[str, float]:
+    """Of the fused kernel: microseconds from moment to moment in the block that selects."""
+    spent = []
+    for call, out in zip(calls, outs, strict=True):
+        a = plain_arguments(call)
+        scores = torch.empty(a.rows, a.width, device="cuda")
+        shape = ScoreShape(True, a.heads, a.next_n, a.has_scales, fused=True)
+        for _ in range(2):  # the first time the kernel itself is on its way
+            select_pages(a, scores, out, timed=True)
+        clocks = ready(shape, a.device.index, timed=True)["clocks"]()
+        taken = torch.as_tensor(_DeviceArray(clocks, (256, len(MOMENTS))), device="cuda").cpu()
+        tiles = -(-a.width // shape.tile)
+        spent.append(taken[min(tiles, blocks_of(shape, a.device.index)) - 1].diff())
+    medians = torch.stack(spent).double().median(dim=0).values / cycles_per_us()
+    return {name: round(us, 3) for name, us in zip(MOMENTS[1:], medians.tolist(), strict=True)}
+
+
 def measure(case: Case, timer: GraphTimer) -> Iterator[Scoring]:
     calls = make_calls(case)
-    shape = (case.queries, case.keys, case.heads, K)
-    outs = [torch.empty(case.queries, K, dtype=torch.int32, device="cuda") for _ in calls]
+
+    def scoring(
+        way: str, us: float, noise_us: float, answer: str, phases: dict[str, float] | None = None
+    ) -> Scoring:
+        return Scoring(
+            way, case.queries, case.keys, case.heads, TOP, us, noise_us, answer, case.sequences,
+            case.floor_us, case.target_us, phases,
+        )  # fmt: skip
+
+    outs = [torch.empty(case.rows, TOP, dtype=torch.int32, device="cuda") for _ in calls]
     for way, backend in _WAYS.items():
         if way == "fused" and not case.is_paged:
             continue  # it serves pages
@@ -127,14 +218,16 @@ def measure(case: Case, timer: GraphTimer) -> Iterator[Scoring]:
         ]
         timing, answers = timer.time(launches)
         answer = verdict(calls[0], answers[0])
-        yield Scoring(way, *shape, timing.us, timing.noise_us, answer)
-    matrix = torch.empty(case.queries, case.keys, device="cuda")
+        has_phases = way == "fused" and case.sequences == 1
+        phases = phases_of(calls, outs) if has_phases else None
+        yield scoring(way, timing.us, timing.noise_us, answer, phases)
+    matrix = torch.empty(case.rows, case.keys, device="cuda")
     alone: list[Callable[[], Answer]] = [
         partial(scores_alone, plain_arguments(call), matrix, out)
         for call, out in zip(calls, outs, strict=True)
     ]
     timing, _ = timer.time(alone)
-    yield Scoring("scoring alone", *shape, timing.us, timing.noise_us, EXACT)
+    yield scoring("scoring alone", timing.us, timing.noise_us, EXACT)
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bench import scaling
+from bench import reliability, scaling
 from bench.distributed_tables import distributed_table
 from bench.regret_tables import ready_table, scored_table
 from bench.results import (
@@ -128,10 +128,14 @@ def section() -> str:
 
 
 def readme_with(text: str) -> str:
-    """README's text with the part between the markers made anew. Raises ValueError without them."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"README.md lacks the markers {BEGIN} and {END}")
-    made = section()
-    return f"{before}{BEGIN}\n{made}{chr(10) if made else ''}{END}{after}"
+    """README's text with the parts between markers made anew. Raises ValueError without them."""
+    text = _replaced(text, BEGIN, END, section())
+    return _replaced(text, reliability.BEGIN, reliability.END, reliability.reliability_section())
+
+
+def _replaced(text: str, begin: str, end: str, made: str) -> str:
+    before, found, rest = text.partition(begin)
+    _, closed, after = rest.partition(end)
+    if not found or not closed:
+        raise ValueError(f"README.md lacks the markers {begin} and {end}")
+    return f"{before}{begin}\n{made}{chr(10) if made else ''}{end}{after}"

@@ -1,4 +1,4 @@
-"""README's tables and all figures, made from bench/results/*.json and nothing else."""
+"""README's tables, those of bench/tilelang.md, and all figures: from bench/results/*.json alone."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from bench.figures import draw
 from bench.published import PUBLISHED
 from bench.readme import FIGURES_DIRECTORY, MANIFEST, README, documents, readme_with, results_files
 from bench.results import sha256
+from bench.tile_report import write_tile_report
 
 __all__ = ["write_report"]
 
@@ -19,4 +20,4 @@ def write_report() -> list[Path]:
     inputs = {path.name: sha256(path) for path in [*results_files(), PUBLISHED]}
     MANIFEST.write_text(json.dumps(inputs, indent=1) + "\n")
     README.write_text(readme_with(README.read_text()))
-    return [*figures, MANIFEST, README]
+    return [*figures, *write_tile_report(), MANIFEST, README]

@@ -100,13 +100,17 @@ class Scoring:
 
     Attributes:
         way: "fused", "separate" (scores, then selection), "scoring alone", or another name.
-        queries: that share the keys.
+        queries: of a sequence, which share its keys.
         keys: of each query.
         heads: of the indexer; each has 128 dimensions.
         k: how many are selected.
         us: microseconds of the whole way.
         noise_us: how far that may be off.
         answer: a verdict as a measurement's.
+        sequences: each with keys of its own; 0 where the keys lie in a row, as in prefill.
+        floor_us: what reading the keys, or the products, takes at the least.
+        target_us: what the whole way may take.
+        phases: microseconds by phase of the block that selects, where the way was asked for them.
     """
 
     way: str
@@ -117,10 +121,20 @@ class Scoring:
     us: float
     noise_us: float
     answer: str
+    sequences: int = 1
+    floor_us: float | None = None
+    target_us: float | None = None
+    phases: dict[str, float] | None = None
+
+    @property
+    def problem(self) -> str:
+        keys = f"{self.queries} x {length_name(self.keys)} keys"
+        if self.sequences > 1:
+            keys = f"{self.sequences} sequences of {keys}"
+        return f"{keys}, {self.heads} heads, k={self.k}"
 
     def __str__(self) -> str:
-        keys = length_name(self.keys)
-        return f"{self.way}: {self.queries} x {keys} keys, {self.heads} heads, k={self.k}"
+        return f"{self.way}: {self.problem}"
 
 
 @dataclass

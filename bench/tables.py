@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from rich.table import Table as ConsoleTable
 
-from bench.cases import Case, length_name
+from bench.cases import Case
 from bench.published import best_peer, founding
 from bench.results import (
     ENGINES_SUITE,
@@ -109,23 +109,46 @@ def _phases_table(document: Document) -> Table:
 
 
 def _fused_table(document: Document) -> Table:
-    """A row a problem, the ways across, and what fusing gains."""
-    problems: dict[tuple[int, int, int, int], dict[str, Scoring]] = {}
+    """A row a problem, the ways across, and what fusing gains and hides."""
+    problems: dict[str, dict[str, Scoring]] = {}
     for s in document.scorings():
-        problems.setdefault((s.queries, s.keys, s.heads, s.k), {})[s.way] = s
+        problems.setdefault(s.problem, {})[s.way] = s
     ways = list(dict.fromkeys(s.way for s in document.scorings()))
     return Table(
-        ["queries x keys, heads, k", *(f"{way}, us" for way in ways), "separate / fused"],
+        [
+            "problem", *(f"{way}, us" for way in ways), "separate / fused",
+            "selection hidden", "floor, us", "target, us",
+        ],
         [
             [
-                f"{queries} x {length_name(keys)}, {heads}, {k}",
+                problem,
                 *(_us(by_way[way].us, by_way[way].answer) if way in by_way else "-"
                   for way in ways),
                 _gain_of_fusing(by_way),
+                _hidden(by_way),
+                *(_known(us) for us in _floor_and_target(by_way)),
             ]
-            for (queries, keys, heads, k), by_way in problems.items()
+            for problem, by_way in problems.items()
         ],
     )  # fmt: skip
+
+
+def _floor_and_target(by_way: dict[str, Scoring]) -> tuple[float | None, float | None]:
+    any_way = next(iter(by_way.values()))
+    return any_way.floor_us, any_way.target_us
+
+
+def _known(us: float | None) -> str:
+    return "-" if us is None else f"{us:.1f}"
+
+
+def _hidden(by_way: dict[str, Scoring]) -> str:
+    """The share of the time that selecting adds to scoring, which fusing takes away."""
+    ways = [by_way.get(way) for way in ("scoring alone", "fused", "separate")]
+    if not all(s is not None and is_right(s.answer) for s in ways):
+        return "-"
+    alone, fused, separate = (s.us for s in ways if s is not None)
+    return f"{(separate - fused) / (separate - alone):.0%}" if separate > alone else "-"
 
 
 def _gain_of_fusing(by_way: dict[str, Scoring]) -> str:

@@ -33,17 +33,17 @@ from bench.targets import K, M
 from bench.tilelang_example import LONGEST, example_program
 from bench.timing import GraphTimer, Launch, timing_event
 from tl_topk.problem import Problem
+from tl_topk.tile.choice import CLUSTER, Choice
 from tl_topk.tile.library import load
 from tl_topk.tile.pipelined import program
 from tl_topk.tile.plan import pipelined_choice, pipelined_plan
 from tl_topk.tile.toolchain import architecture
 
-__all__ = ["Example", "Pipelined", "main", "tile_contenders"]
+__all__ = ["Example", "Pipelined", "cycles_per_us", "main", "tile_contenders"]
 
 _SUITE = "tile_phases"
 _CASES = tuple(Case(1, width) for width in (4 * K, 16 * K, 64 * K, 128 * K, 256 * K, M))
-_CLUSTER = 16
-_NAMES = ("start", "floor", "read and filter", "gather", "select")
+_NAMES = ("start", "sample", "floor", "filter", "gather", "count", "select")
 _REPLAYS = 40
 _LAUNCHES = 64
 
@@ -60,11 +60,11 @@ def _arch() -> str:
 
 
 class Pipelined(Contender):
-    """The backend with its blocks made to meet in one way."""
+    """The backend, as it chooses or with its blocks made to meet in one way."""
 
-    def __init__(self, cluster: int) -> None:
-        how = f"clusters of {cluster}" if cluster > 1 else "no clusters"
-        self.name = f"{OURS} pipelined, {how}"
+    def __init__(self, cluster: int | None = None) -> None:
+        how = {None: "", 1: ", no clusters"}.get(cluster, f", clusters of {cluster}")
+        self.name = f"{OURS} pipelined{how}"
         self._cluster = cluster
 
     def unavailable(self) -> str:
@@ -115,7 +115,7 @@ class Example(Contender):
 
 
 def tile_contenders() -> list[Contender]:
-    return [Pipelined(1), Pipelined(8), Pipelined(_CLUSTER), Example()]
+    return [Pipelined(), Pipelined(1), Pipelined(CLUSTER), Example()]
 
 
 def _measure(case: Case, cluster: int, timer: GraphTimer) -> Phases:
@@ -146,12 +146,12 @@ def _measure(case: Case, cluster: int, timer: GraphTimer) -> Phases:
     every = torch.cat(taken)  # (launches, blocks, marks)
     # The one block of a row that came to its end.
     chosen = every[every[..., -1] > 0].reshape(len(every), case.rows, len(_NAMES))
-    spent = phases_of(_NAMES, chosen - chosen[..., :1], _cycles_per_us())
+    spent = phases_of(_NAMES, chosen - chosen[..., :1], cycles_per_us())
     timing, _ = timer.time(Pipelined(cluster).prepare(inputs))
     return Phases(case, {n: round(us, 3) for n, us in spent.items()}, round(timing.us, 3))
 
 
-def _cycles_per_us() -> float:
+def cycles_per_us() -> float:
     """By a kernel that waits for a number of cycles."""
     wait: Any = torch.cuda._sleep
     cycles = 20_000_000
@@ -165,7 +165,7 @@ def _cycles_per_us() -> float:
 
 
 def _launch(
-    kernel: Any, case: Case, choice: Any, scores: Tensor, answer: Answer, clocks: Tensor,
+    kernel: Any, case: Case, choice: Choice, scores: Tensor, answer: Answer, clocks: Tensor,
     workspace: Tensor,
 ) -> Answer:  # fmt: skip
     pointer = ctypes.c_void_p
@@ -199,7 +199,7 @@ def main(output: Path) -> None:
     )
     timer = GraphTimer()
     for case in _CASES:
-        for cluster in (1, _CLUSTER):
+        for cluster in (1, CLUSTER):
             phases = _measure(case, cluster, timer)
             document.results.append(phases.as_dict() | {"cluster": cluster})
             document.save(output)

@@ -127,9 +127,10 @@ void set_staging(LaunchConfig& c, int entries_per_thread, const DeviceFacts& dev
   c.entries_per_thread = entries_per_thread;
   const int held = entries_per_thread == kResident ? kMostResident : entries_per_thread;
   const int listed = c.large_k ? 0 : c.threads * held;
-  const bool queued = !c.large_k && has_deep_queue(device.compute_capability);
+  const bool queued = (entries_per_thread == kFewEntries || c.scope == Scope::kGrid) &&
+                      !c.large_k && has_deep_queue(device.compute_capability);
   c.shared_bytes =
-      kFixedSharedBytes + (queued ? queue_bytes(entries_per_thread) : 0) +
+      kFixedSharedBytes + (queued ? kQueueBytes : 0) +
       static_cast<int64_t>(std::max(listed, c.sort_entries) + c.sort_entries) * kEntryBytes;
 }
 

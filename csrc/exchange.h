@@ -92,7 +92,12 @@ struct Selected {
   }
 };
 
-// A part is the indices and then the values; the next begins at the next multiple of 16 bytes.
+// Candidates of a row come in fours, so that kernels can read them as vectors.
+constexpr uint32_t kQuad = 4;
+TL_TOPK_HD uint32_t whole_quads(uint32_t count) { return (count + kQuad - 1) / kQuad * kQuad; }
+
+// A part is the indices and then the values, of each row a multiple of kQuad; the next begins at
+// the next multiple of 16 bytes.
 TL_TOPK_HD int64_t part_bytes(int64_t rows, int64_t count, Dtype dtype) {
   return (rows * count * (4 + (dtype == Dtype::kFloat32 ? 4 : 2)) + 15) / 16 * 16;
 }
@@ -157,13 +162,18 @@ struct ContributeArgs {
   uint32_t stride;
   uint32_t samples;
   const uint64_t* ranks;  // (shards.ranks, rows, samples)
-  uint32_t slots;         // stride * (bound_of(k, stride) + shards.ranks)
+  uint32_t slots;         // slots_of
   uint64_t* words;        // (rows, slots)
 };
 
 // J above: the bound is the J-th best sample.
 TL_TOPK_HD uint32_t bound_of(int64_t k, uint32_t stride) {
   return static_cast<uint32_t>((k + stride - 1) / stride);
+}
+
+// Slots that hold whatever reaches the bound.
+TL_TOPK_HD uint32_t slots_of(int64_t k, uint32_t stride, uint32_t ranks) {
+  return whole_quads(stride * (bound_of(k, stride) + ranks));
 }
 
 // From lengths of the whole row to lengths of this rank's shard.

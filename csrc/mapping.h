@@ -41,12 +41,13 @@ struct RowMapping {
   int32_t page_log2;
   uint32_t offset;
 
-  // The page of the cache that holds the index's page; negative where the table has none, for it is
-  // never read beyond its columns. Apart from slot(), and neither branches on what was read: so
-  // many reads can be under way at once.
+  // Of the table, for the index's page: it has one below `pages` only.
+  TL_TOPK_HD uint32_t column(uint32_t index) const { return first_page + (index >> page_log2); }
+  // The page of the cache that holds the index's page; negative where the table has none. Apart
+  // from slot(), and neither branches on what was read: so many reads can be under way at once.
   TL_TOPK_HD int32_t page_of(uint32_t index) const {
-    const uint32_t column = first_page + (index >> page_log2);
-    return column < pages ? table[column] : -1;
+    const uint32_t at = column(index);
+    return at < pages ? table[at] : -1;
   }
   TL_TOPK_HD int32_t slot(int32_t page, uint32_t index) const {
     const uint32_t within = index & ((uint32_t{1} << page_log2) - 1);

@@ -66,7 +66,7 @@ TL_TOPK_HD SamplePlan plan_sample(uint32_t length, uint32_t k, uint32_t per_vect
   constexpr float kDeviations = 4.5f;
   constexpr uint32_t kLanesOfWarp = 32;
   constexpr uint32_t kGroupsOfWarp = kGroups / kLanesOfWarp;  // warps that fill all groups once
-  if (k == 0 || length <= k) return {1, 1, 1, 1, 1, 1, 1, 0, false};  // no selection, no sample
+  if (length <= k || k == 0) return {1, 1, 1, 1, 1, 1, 1, 0, false};  // no selection, no sample
 
   // How the row is dealt out (row.cuh) decides which threads hold what: all of them get a first
   // vector before any gets a second, and each step takes an equal part of the row.
@@ -116,7 +116,7 @@ TL_TOPK_HD SamplePlan plan_sample(uint32_t length, uint32_t k, uint32_t per_vect
   constexpr uint32_t kMostReach = 16;
   constexpr uint32_t kReachTimesK = 4096;
   if (plan.has_floor && expected < kSurelySome) {
-    const uint32_t reach = kReachTimesK / k;
+    const uint32_t reach = k > 0 ? kReachTimesK / k : kMostReach;
     plan.reach = static_cast<uint8_t>(reach < kMostReach ? reach : kMostReach);
   }
   return plan;

@@ -1,12 +1,14 @@
 #include "device_info.h"
 
 #include <tvm/ffi/error.h>
+#include <tvm/ffi/extra/c_env_api.h>
 #include <tvm/ffi/reflection/registry.h>
 
 #include <sstream>
 #include <string>
 
 #include "cuda/launch.h"
+#include "cuda/memory.h"
 #include "errors.h"
 
 namespace tl_topk {
@@ -75,6 +77,14 @@ DeviceInfo device_info(int64_t device_id) {
   }
   info->built_architectures = architectures();
   return DeviceInfo(std::move(info));
+}
+
+void wait_for_device(int64_t device_id) {
+  device_facts(device_id);
+  with_ffi_errors([&] {
+    wait_for_stream(static_cast<int>(device_id),
+                    TVMFFIEnvGetStream(kDLCUDA, static_cast<int32_t>(device_id)));
+  });
 }
 
 ffi::Array<ffi::String> architectures() {

@@ -40,6 +40,10 @@ int64_t device_count();
 const DeviceFacts& device_facts(int64_t device_id);
 DeviceInfo device_info(int64_t device_id);
 
+// Returns when all that is queued on the caller's current stream of the device is done. Throws as
+// they do.
+void wait_for_device(int64_t device_id);
+
 // The architectures that this library holds kernels for; empty without CUDA.
 tvm::ffi::Array<tvm::ffi::String> architectures();
 

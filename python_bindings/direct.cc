@@ -82,10 +82,10 @@ extern "C" {
   CallTensors call{};
   auto* plans = num_args < kMost ? read<PlanSetObj>(args, num_args, &call) : nullptr;
   if (plans != nullptr) {
-    result->type_index = kTVMFFIBool;
-    result->v_int64 = plans->run_given(call) ? 1 : 0;
+    if (!plans->run_given(call)) result->type_index = kTVMFFIBool;  // False; None otherwise
   } else {
     call_typed("tl_topk.PlanSet", kMost - 1, args, num_args, result);
+    if (result->v_int64 != 0) *result = {};
   }
   TVM_FFI_SAFE_CALL_END();
 }

@@ -59,7 +59,8 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("tl_topk.launch_config", launch_config, "What a device would be asked to do.")
       .def("tl_topk.plan", plan, "A TopKPlan: everything decided once for one problem.")
       .def("tl_topk.tile_plan", tile_plan, "A TopKPlan that launches a TileLang kernel.")
-      .def("tl_topk.topk", topk, "Selects, with a plan from a small cache.");
+      .def("tl_topk.topk", topk, "Selects, with a plan from a small cache.")
+      .def("tl_topk.wait_for_device", wait_for_device, "Until the current stream is done.");
 }
 
 }  // namespace

@@ -22,13 +22,20 @@ bool PlanSetObj::run(DLTensor* scores, DLTensor* indices, OptionalTensor values,
 }
 
 bool PlanSetObj::run_given(const CallTensors& given) const {
+  const TopKPlanObj* plan = latest_.load(std::memory_order_acquire);
+  if (plan == nullptr || !plan->is_for(*given.scores)) plan = find(*given.scores);
+  if (plan == nullptr) return false;
+  plan->run_stateless(given);
+  return true;
+}
+
+[[gnu::cold]] const TopKPlanObj* PlanSetObj::find(const DLTensor& scores) const {
   for (const TopKPlan& plan : plans_) {
-    if (plan->is_for(*given.scores)) {
-      plan->run_stateless(given);
-      return true;
-    }
+    if (!plan->is_for(scores)) continue;
+    latest_.store(plan.get(), std::memory_order_release);
+    return plan.get();
   }
-  return false;
+  return nullptr;
 }
 
 void PlanSetObj::reflect() {

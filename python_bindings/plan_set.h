@@ -4,6 +4,7 @@
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/object.h>
 
+#include <atomic>
 #include <vector>
 
 #include "plan.h"
@@ -11,7 +12,8 @@
 namespace tl_topk {
 
 // Picks by looking at the scores itself: in Python, reading and hashing a tensor's shape, dtype and
-// device costs more than all the rest of a call. Immutable, so any number of threads may use it.
+// device costs more than all the rest of a call. Its plans never change, so any number of threads
+// may use it.
 class PlanSetObj : public tvm::ffi::Object {
  public:
   // Throws ValueError for a plan with a workspace: whose it is cannot be decided here.
@@ -27,6 +29,9 @@ class PlanSetObj : public tvm::ffi::Object {
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tl_topk.PlanSet", PlanSetObj, tvm::ffi::Object);
 
  private:
+  const TopKPlanObj* find(const DLTensor& scores) const;
+
+  mutable std::atomic<const TopKPlanObj*> latest_{nullptr};  // the one that ran last: at hand
   std::vector<TopKPlan> plans_;
 };
 

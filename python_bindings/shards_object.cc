@@ -102,6 +102,14 @@ void check_vector(const char* name, const DLTensor& tensor) {
   }
 }
 
+// Of candidates, which are read four at a time.
+uint32_t checked_quads(const char* name, int64_t count) {
+  if (count < 0 || count > kMaxWidth || count % kQuad != 0) {
+    TVM_FFI_THROW(ValueError) << name << ": expected a multiple of " << kQuad << ", got " << count;
+  }
+  return static_cast<uint32_t>(count);
+}
+
 int64_t checked_stride(int64_t stride) {
   if (stride < 1 || stride > kMaxWidth) {
     TVM_FFI_THROW(ValueError) << "stride: expected 1 to " << kMaxWidth << ", got " << stride;
@@ -142,10 +150,10 @@ void ShardsObj::merge_parts(DLTensor* parts, int64_t count, DLTensor* indices, D
                             OptionalTensor local_indices, bool largest,
                             const ffi::String& order) const {
   check_matrix("out indices", *indices);
-  const int64_t bytes = part_bytes(indices->shape[0], count, parse_dtype(values->dtype));
   MergeArgs args{};
+  args.per_rank = checked_quads("count", count);
+  const int64_t bytes = part_bytes(indices->shape[0], count, parse_dtype(values->dtype));
   args.parts = dense<void>("parts", parts, indices->device, kUInt8, shards_.ranks, bytes);
-  args.per_rank = static_cast<uint32_t>(count);
   merge(args, indices, values, local_indices, largest, order);
 }
 
@@ -157,7 +165,7 @@ void ShardsObj::merge_words(DLTensor* words, DLTensor* indices, DLTensor* values
   MergeArgs args{};
   args.words =
       dense<uint64_t>("words", words, indices->device, kInt64, indices->shape[0], words->shape[1]);
-  args.slots = static_cast<uint32_t>(words->shape[1]);
+  args.slots = checked_quads("words: columns", words->shape[1]);
   merge(args, indices, values, local_indices, largest, order);
 }
 
@@ -209,7 +217,7 @@ void ShardsObj::contribute(DLTensor* indices, DLTensor* values, DLTensor* sample
   args.k = k;
   args.stride = static_cast<uint32_t>(stride);
   args.samples = static_cast<uint32_t>(count);
-  args.slots = args.stride * (bound_of(k, args.stride) + shards_.ranks);
+  args.slots = slots_of(k, args.stride, shards_.ranks);
   args.ranks =
       dense<uint64_t>("samples", samples, device, kInt64, shards_.ranks, selected.rows * count);
   args.words = dense<uint64_t>("words", words, device, kInt64, selected.rows, args.slots);

@@ -12,19 +12,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from hypothesis import settings
 
 import tl_topk
 from harness import GPU, NUMPY_CPU, PIPELINED, TORCH_CPU, Target
+from ranks import Ranks
 
 MARKERS = (
     "gpu: needs a CUDA device and a library built with CUDA",
     "sanitizer: few and small launches that cover every path, for compute-sanitizer",
     "slow: takes more than ten seconds on two cores",
+    "exhaustive: takes a minute or more; runs only where -m names it",
     "patience(seconds): how long the watchdog waits for a test instead of its usual time",
 )
 PATIENCE_S = 300
 GPU_TESTS = Path(__file__).parent / "gpu"
+GLOO_SIZES = (1, 2, 3, 8)
 REPORT_FD = pytest.StashKey[int]()
 
 
@@ -67,13 +71,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Everything under tests/gpu needs the device, and what needs it says why it did not run."""
+    wanted = "exhaustive" in config.getoption("markexpr")
     for item in items:
         if item.path.parent == GPU_TESTS:
             item.add_marker(pytest.mark.gpu)
         if why_no_gpu() and item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason=why_no_gpu()))
+        elif item.get_closest_marker("exhaustive") and not wanted:
+            item.add_marker(pytest.mark.skip(reason="exhaustive: run with -m exhaustive"))
 
 
 @pytest.fixture(autouse=True)
@@ -123,3 +130,44 @@ def skip_uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
             raise
 
     monkeypatch.setattr(tl_topk, "indexer_topk", indexer_topk)
+
+
+@pytest.fixture(scope="module")
+def gloo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
+    ranks = Ranks(GLOO_SIZES, "gloo", tmp_path_factory.mktemp("gloo") / "store")
+    yield ranks
+    ranks.close()
+
+
+@pytest.fixture(scope="module")
+def nccl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
+    sizes = (1, 2) if torch.cuda.device_count() > 1 else (1,)
+    ranks = Ranks(sizes, "nccl", tmp_path_factory.mktemp("nccl") / "store")
+    yield ranks
+    ranks.close()
+
+
+@pytest.fixture(
+    params=[
+        *(pytest.param(("gloo", size), id=f"gloo-{size}") for size in GLOO_SIZES),
+        *(
+            pytest.param(("nccl", size), id=f"nccl-{size}", marks=pytest.mark.gpu)
+            for size in (1, 2)
+        ),
+    ]
+)
+def world(request: pytest.FixtureRequest) -> tuple[Ranks, int]:
+    """Processes, and the size of one of their groups."""
+    backend, size = request.param
+    ranks: Ranks = request.getfixturevalue(backend)
+    if size not in ranks.sizes:
+        pytest.skip(f"needs {size} GPUs")
+    return ranks, size
+
+
+@pytest.fixture
+def alone() -> Iterator[None]:
+    """This process as the only rank of the default group."""
+    dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
+    yield
+    dist.destroy_process_group()

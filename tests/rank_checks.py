@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 
 import tl_topk.distributed
 from harness import GPU, TORCH_CPU, Target
-from ranks import device, group_of
+from ranks import Ranks, device, group_of
 from reference import Oracle, Order, Raw, assert_topk
+
+METHODS = ("gather", "threshold")
 
 
 def target() -> Target:
@@ -62,14 +64,22 @@ class Call(NamedTuple):
         }
 
 
-def check(size: int, rows: Raw, calls: list[Call]) -> list[bytes]:
-    """On one rank: makes the calls, judges the results; returns them for comparison."""
+def check(size: int, rows: Raw, calls: list[Call], planned: bool = False) -> list[bytes]:
+    """On one rank: makes the calls, judges the results; returns them for comparison.
+
+    ``planned``: by plans that were made for other scores.
+    """
     rank, where = dist.get_rank(group_of(size)), target()
     seen = []
     for call in calls:
         columns = own_columns(size, rank, rows.shape[-1], call.block, call.seed)
         own = where.put(np.ascontiguousarray(rows[..., columns]))
-        result = tl_topk.distributed.topk(own, call.k, **call.options(size))
+        options = call.options(size)
+        if planned:
+            plan = tl_topk.distributed.Plan(own + 1, call.k, **options)
+            result = plan.run(own, options["lengths"])
+        else:
+            result = tl_topk.distributed.topk(own, call.k, **options)
         indices, values = where.get(result.indices), where.get(result.values)
         oracle = Oracle(rows, call.lengths, largest=call.largest)
         assert_topk(oracle, call.k, call.order, indices, values)
@@ -85,3 +95,12 @@ def check_local(local: Any, indices: Any, columns: NDArray[np.intp]) -> None:
     for slots, row in zip(np.atleast_2d(local), np.atleast_2d(indices), strict=True):
         own = [place[int(i)] for i in row if int(i) in place]
         assert slots.tolist() == own + [-1] * (len(slots) - len(own))
+
+
+def judge(world: tuple[Ranks, int], rows: Raw, calls: list[Call], planned: bool = False) -> None:
+    """Every rank is right, and all have the very same slots."""
+    ranks, size = world
+    seen = ranks.run(size, check, rows, calls, planned)
+    for other in seen[1:]:
+        for call, first, second in zip(calls, seen[0], other, strict=True):
+            assert first == second, call

@@ -163,7 +163,8 @@ def test_phases_are_those_of_the_block_that_takes_longest() -> None:
 
 
 def scoring(way: str, keys: int, us: float, answer: str = EXACT) -> dict[str, object]:
-    return asdict(Scoring(way, 1, keys, 64, 2048, us, 0.1, answer))
+    known = (2.012, 8.0) if keys == 65536 else (None, None)
+    return asdict(Scoring(way, 1, keys, 64, 2048, us, 0.1, answer, 1, *known))
 
 
 def fused_document() -> Document:
@@ -184,16 +185,19 @@ def fused_document() -> Document:
 def test_ways_to_a_selection_stand_side_by_side() -> None:
     table = table_of(fused_document())
     assert table.header == [
-        "queries x keys, heads, k",
+        "problem",
         "separate, us",
         "fused, us",
         "scoring alone, us",
         "separate / fused",
+        "selection hidden",
+        "floor, us",
+        "target, us",
     ]
     assert table.rows == [
-        ["1 x 16K, 64, 2048", "8.00", "10.00", "-", "0.80"],
-        ["1 x 64K, 64, 2048", "15.00", "12.00", "7.00", "1.25"],
-        ["1 x 128K, 64, 2048", "20.00 wrong", "14.00", "-", "-"],
+        ["1 x 16K keys, 64 heads, k=2048", "8.00", "10.00", "-", "0.80", "-", "-", "-"],
+        ["1 x 64K keys, 64 heads, k=2048", "15.00", "12.00", "7.00", "1.25", "38%", "2.0", "8.0"],
+        ["1 x 128K keys, 64 heads, k=2048", "20.00 wrong", "14.00", "-", "-", "-", "-", "-"],
     ]
 
 
@@ -258,9 +262,11 @@ def test_wrong_answers_are_in_no_figure(tmp_path: Path) -> None:
 
 
 def test_readme_section_is_replaced_and_only_that() -> None:
-    text = f"before\n{readme.BEGIN}\nwhat was there\n{readme.END}\nafter\n"
+    reliability = f"{readme.reliability.BEGIN}\n{readme.reliability.END}\n"
+    text = f"{reliability}before\n{readme.BEGIN}\nwhat was there\n{readme.END}\nafter\n"
     made = readme.readme_with(text)
-    assert made.startswith(f"before\n{readme.BEGIN}\n")
+    assert made.startswith(f"{readme.reliability.BEGIN}\n")
+    assert f"{readme.reliability.END}\nbefore\n{readme.BEGIN}\n" in made
     assert made.endswith(f"{readme.END}\nafter\n")
     assert "what was there" not in made
     assert readme.readme_with(made) == made

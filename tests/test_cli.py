@@ -255,12 +255,15 @@ class TestSelect:
 
 class TestCheck:
     def test_no_difference(self, run: Any, tmp_path: Path) -> None:
-        outcome = run("check", "--seconds", 0.5, "--seed", 7, "--directory", tmp_path)
+        outcome = run("check", "--seconds", 0.5, "--seed", 8, "--directory", tmp_path)
         assert outcome.code == 0, outcome.out
-        assert "seed 7" in outcome.err
+        assert "seed 8" in outcome.err
         assert "no difference" in outcome.out
-        data = run("check", "--seconds", 0, "--seed", 7, "--json").data
-        assert (data["seed"], data["cases"], data["difference"]) == (7, 1, None)
+        data = run("check", "--seconds", 0, "--seed", 8, "--json").data
+        assert (data["seed"], data["cases"], data["difference"]) == (8, 1, None)
+        data = run("check", "--rows", 2000, "--seed", 8, "--json").data
+        assert data["batches"] > 0
+        assert data["rows"] >= 2000
         assert list(tmp_path.iterdir()) == []
 
     def test_a_seed_is_drawn_and_printed(self, run: Any) -> None:
@@ -286,6 +289,19 @@ class TestCheck:
         assert "is missing" in outcome.out
         monkeypatch.undo()
         assert run("check", "--replay", reproducer, "--json").data["difference"] is None
+
+    def test_a_difference_that_cannot_be_written_is_told(
+        self, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The seed is enough to find it again."""
+        forget_one_when_k_is_big(monkeypatch)
+        monkeypatch.setattr(np, "savez", lambda *_, **__: os.write(1 << 20, b""))  # EBADF
+        outcome = run("check", "--seconds", 60, "--seed", 1, "--directory", tmp_path)
+        assert outcome.code == 1
+        assert "is missing" in outcome.out
+        assert "seed" in outcome.out
+        assert "Bad file descriptor" in outcome.err
+        assert list(tmp_path.iterdir()) == []
 
     def test_a_crash_is_a_difference(
         self, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -460,6 +476,21 @@ def test_reader_gone(file: Path) -> None:
     os.close(write)
     assert result.returncode == -signal.SIGPIPE
     assert result.stderr == ""
+
+
+def test_the_disk_of_stdout_is_full(file: Path) -> None:
+    """One line on stderr and a status that says so, in place of half a result."""
+    with open("/dev/full", "w") as full:
+        result = subprocess.run(
+            [sys.executable, "-m", "tl_topk", "select", str(file), "-k", "300", "--json"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert result.returncode != 0
+    assert "No space left on device" in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_as_a_module(file: Path) -> None:

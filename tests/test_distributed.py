@@ -9,7 +9,6 @@ from __future__ import annotations
 import doctest
 import os
 import re
-from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -22,57 +21,14 @@ import torch.distributed as dist
 import tl_topk
 import tl_topk.distributed
 import tl_topk.distributed.api
+import tl_topk.distributed.plan
 import zoo
-from rank_checks import Call, check, check_local, own_columns, target
+from rank_checks import METHODS, Call, judge, target
 from ranks import RankError, Ranks, device, group_of
-from reference import DTYPES, ORDERS, Oracle, Raw, assert_topk
-from tl_topk.distributed import agreement, methods, rule
+from reference import DTYPES, ORDERS
+from tl_topk.distributed import exchange, methods, rule
 
-SIZES = (1, 2, 3, 8)
-METHODS = ("gather", "threshold")
 LAYOUTS = (0, 1, 16)  # block sizes; 0: contiguous
-
-
-@pytest.fixture(scope="module")
-def gloo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
-    ranks = Ranks(SIZES, "gloo", tmp_path_factory.mktemp("gloo") / "store")
-    yield ranks
-    ranks.close()
-
-
-@pytest.fixture(scope="module")
-def nccl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
-    sizes = (1, 2) if torch.cuda.device_count() > 1 else (1,)
-    ranks = Ranks(sizes, "nccl", tmp_path_factory.mktemp("nccl") / "store")
-    yield ranks
-    ranks.close()
-
-
-@pytest.fixture(
-    params=[
-        *(pytest.param(("gloo", size), id=f"gloo-{size}") for size in SIZES),
-        *(
-            pytest.param(("nccl", size), id=f"nccl-{size}", marks=pytest.mark.gpu)
-            for size in (1, 2)
-        ),
-    ]
-)
-def world(request: pytest.FixtureRequest) -> tuple[Ranks, int]:
-    """Processes, and the size of one of their groups."""
-    backend, size = request.param
-    ranks: Ranks = request.getfixturevalue(backend)
-    if size not in ranks.sizes:
-        pytest.skip(f"needs {size} GPUs")
-    return ranks, size
-
-
-def judge(world: tuple[Ranks, int], rows: Raw, calls: list[Call]) -> None:
-    """Every rank is right, and all have the very same slots."""
-    ranks, size = world
-    seen = ranks.run(size, check, rows, calls)
-    for other in seen[1:]:
-        for call, first, second in zip(calls, seen[0], other, strict=True):
-            assert first == second, call
 
 
 # --- exactness ---------------------------------------------------------------------------------
@@ -158,12 +114,12 @@ def bytes_received(size: int, rows: int, k: int, dtype: str, method: str) -> int
     def all_gather(gathered: torch.Tensor, own: torch.Tensor, group: Any) -> None:
         nonlocal received
         received += gathered.nbytes - own.nbytes
-        agreement.all_gather(gathered, own, group)
+        exchange.all_gather(gathered, own, group)
 
     def all_reduce(summands: torch.Tensor, group: Any) -> None:
         nonlocal received
         received += 2 * (size - 1) * summands.nbytes // size
-        agreement.all_reduce(summands, group)
+        exchange.all_reduce(summands, group)
 
     scores = target().put(np.zeros((rows, 2 * k), np.float32)).to(getattr(torch, dtype))
     with pytest.MonkeyPatch.context() as patch:
@@ -215,7 +171,9 @@ def attempt(size: int, changes: dict[int, dict[str, Any]]) -> str:
     arguments: dict[str, Any] = {"local_scores": torch.zeros(2, 50), "k": 4}
     arguments["group"] = group_of(size)
     arguments.update(changes.get(dist.get_rank(arguments["group"]), {}))
-    arguments["local_scores"] = arguments["local_scores"].to(device())
+    for name, argument in arguments.items():
+        if isinstance(argument, torch.Tensor):
+            arguments[name] = argument.to(device())
     try:
         tl_topk.distributed.topk(**arguments)
     except (TypeError, ValueError) as error:
@@ -230,7 +188,7 @@ def attempt(size: int, changes: dict[int, dict[str, Any]]) -> str:
         ({"local_scores": torch.zeros(50)}, "dimensions"),
         ({"local_scores": torch.zeros(2, 50).half()}, "dtype"),
         ({"k": 5}, "k"),
-        ({"layout": "interleaved", "block_size": 4}, "layout"),
+        ({"layout": "interleaved", "block_size": 1}, "layout"),
         ({"lengths": torch.zeros(2, dtype=torch.int32)}, "lengths"),
         ({"largest": False}, "largest"),
         ({"order": "value"}, "order"),
@@ -238,13 +196,17 @@ def attempt(size: int, changes: dict[int, dict[str, Any]]) -> str:
         ({"method": "threshold"}, "method"),
     ],
 )
-def test_ranks_disagree(gloo: Ranks, change: dict[str, Any], name: str) -> None:
-    """In steady state as well: every rank learns it at once."""
-    assert gloo.run(3, attempt, {}) == [""] * 3
-    errors = gloo.run(3, attempt, {1: change})
+def test_ranks_disagree(world: tuple[Ranks, int], change: dict[str, Any], name: str) -> None:
+    """In steady state as well, and with what all have asked for before: every rank learns it."""
+    ranks, size = world
+    for same in ({}, dict.fromkeys(range(size), change)):
+        assert ranks.run(size, attempt, same) == [""] * size
+    if size == 1:
+        return
+    errors = ranks.run(size, attempt, {1: change})
     assert len(set(errors)) == 1
     assert errors[0].startswith(f"ValueError: {name}: expected the same on every rank"), errors
-    assert gloo.run(3, attempt, {}) == [""] * 3
+    assert ranks.run(size, attempt, {}) == [""] * size
 
 
 @pytest.mark.parametrize(
@@ -272,9 +234,15 @@ def test_ranks_disagree(gloo: Ranks, change: dict[str, Any], name: str) -> None:
         ({"method": "guess"}, "ValueError: method: expected 'auto', 'gather' or 'threshold'"),
     ],
 )
-def test_one_rank_is_wrong(gloo: Ranks, change: dict[str, Any], message: str) -> None:
+@pytest.mark.parametrize("backend", ["gloo", pytest.param("nccl", marks=pytest.mark.gpu)], ids=str)
+def test_one_rank_is_wrong(
+    request: pytest.FixtureRequest, backend: str, change: dict[str, Any], message: str
+) -> None:
     """It says what is wrong, and the others that it was that one."""
-    errors = gloo.run(2, attempt, {1: change})
+    ranks: Ranks = request.getfixturevalue(backend)
+    if 2 not in ranks.sizes:
+        pytest.skip("needs 2 GPUs")
+    errors = ranks.run(2, attempt, {1: change})
     assert errors[1].startswith(message), errors
     assert errors[0].startswith("ValueError: rank 1 of the group refused its own arguments")
 
@@ -298,14 +266,6 @@ def test_without_a_group() -> None:
         tl_topk.distributed.topk(torch.zeros(4), 2)
 
 
-@pytest.fixture
-def alone() -> Iterator[None]:
-    """This process as the only rank of the default group."""
-    dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
-    yield
-    dist.destroy_process_group()
-
-
 @pytest.mark.usefixtures("alone")
 def test_the_readme_runs() -> None:
     readme = (Path(__file__).parents[1] / "README.md").read_text()
@@ -322,9 +282,10 @@ def test_the_readme_runs() -> None:
 
 
 def test_examples_in_docstrings() -> None:
-    result = doctest.testmod(tl_topk.distributed.api)
-    assert result.attempted > 0
-    assert result.failed == 0
+    for module in (tl_topk.distributed.api, tl_topk.distributed.plan):
+        result = doctest.testmod(module)
+        assert result.attempted > 0
+        assert result.failed == 0
 
 
 def attempt_from_outside(size: int) -> str:
@@ -353,7 +314,7 @@ def test_the_default_group(gloo: Ranks) -> None:
 
 def end_on_rank_1(size: int) -> str:
     group = group_of(size)
-    scores = torch.zeros(2, 50)
+    scores = torch.zeros(2, 50, device=device())
     tl_topk.distributed.topk(scores, 4, group=group)
     if dist.get_rank(group) == 1:
         os._exit(1)
@@ -364,115 +325,19 @@ def end_on_rank_1(size: int) -> str:
     return ""
 
 
-def test_a_rank_dies(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("backend", "size"), [("gloo", 3), pytest.param("nccl", 2, marks=pytest.mark.gpu)]
+)
+def test_a_rank_dies(tmp_path: Path, backend: str, size: int) -> None:
     """The others end with a message, within the group's timeout."""
-    ranks = Ranks((1, 3), "gloo", tmp_path / "store", timeout_s=10)
+    if backend == "nccl" and torch.cuda.device_count() < size:
+        pytest.skip(f"needs {size} GPUs")
+    ranks = Ranks((1, size), backend, tmp_path / "store", timeout_s=10)
     try:
-        ranks.start(3, end_on_rank_1)
-        first, dead, last = ranks.answers(3)
+        ranks.start(size, end_on_rank_1)
+        first, dead, *others = ranks.answers(size)
     finally:
         ranks.close()
     assert isinstance(dead, RankError)
-    for answer in (first, last):
+    for answer in (first, *others):
         assert answer.startswith("the exchange with the other ranks of the group failed")
-
-
-# --- on GPUs -----------------------------------------------------------------------------------
-
-
-def replay(size: int, method: str) -> None:
-    """On one rank: a captured call, replayed with other scores and lengths."""
-    group = group_of(size)
-    rank, where = dist.get_rank(group), target()
-    rng = np.random.default_rng(3)
-    rows = [rng.standard_normal((4, 40_000)).astype(np.float32) for _ in range(3)]
-    lengths = [np.array(each) for each in ([40_000] * 4, [1, 0, 39_999, 20_001], [30_000] * 4)]
-    columns = own_columns(size, rank, 40_000, 64, 0)
-    shards = [where.put(np.ascontiguousarray(whole[:, columns])) for whole in rows]
-    scores, given = shards[0].clone(), where.put(lengths[0])
-
-    def call() -> tl_topk.distributed.LocalTopK:
-        return tl_topk.distributed.topk(
-            scores,
-            600,
-            group=group,
-            layout="interleaved",
-            block_size=64,
-            lengths=given,
-            return_local=True,
-            method=method,
-        )
-
-    with torch.cuda.stream(torch.cuda.Stream()):
-        call()
-        torch.cuda.set_sync_debug_mode("error")
-        try:
-            call()
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        result = call()
-    for whole, shard, counted in zip(rows, shards, lengths, strict=True):
-        scores.copy_(shard)
-        given.copy_(where.put(counted))
-        graph.replay()
-        indices = where.get(result.indices)
-        assert_topk(Oracle(whole, counted), 600, "any", indices, where.get(result.values))
-        check_local(where.get(result.local_indices), indices, columns)
-
-
-def compare_once(size: int) -> None:
-    """On one rank: the ranks compare their arguments at the first of many calls alone."""
-    scores, group = target().put(np.zeros((2, 77), np.float32)), group_of(size)
-    with pytest.MonkeyPatch.context() as patch:
-        exchanges = []
-        exchange = agreement._exchange
-        patch.setattr(
-            agreement, "_exchange", lambda *given: exchanges.append(given) or exchange(*given)
-        )
-        for _ in range(3):
-            tl_topk.distributed.topk(scores, 5, group=group)
-        assert len(exchanges) == 1
-
-
-def capture_something_new(size: int) -> None:
-    scores, group = target().put(np.zeros((2, 78), np.float32)), group_of(size)
-    graph = torch.cuda.CUDAGraph()
-    refused = pytest.raises(RuntimeError, match="make this very call once before the capture")
-    with refused, torch.cuda.graph(graph):
-        tl_topk.distributed.topk(scores, 5, group=group)
-
-
-@pytest.mark.gpu
-class TestGpu:
-    @pytest.fixture(params=[1, 2])
-    def on_gpus(self, request: pytest.FixtureRequest, nccl: Ranks) -> tuple[Ranks, int]:
-        if request.param not in nccl.sizes:
-            pytest.skip(f"needs {request.param} GPUs")
-        return nccl, request.param
-
-    @pytest.mark.parametrize("method", METHODS)
-    def test_replay(self, on_gpus: tuple[Ranks, int], method: str) -> None:
-        ranks, size = on_gpus
-        ranks.run(size, replay, method)
-
-    def test_steady_state(self, on_gpus: tuple[Ranks, int]) -> None:
-        ranks, size = on_gpus
-        ranks.run(size, compare_once)
-
-    def test_new_under_capture(self, on_gpus: tuple[Ranks, int]) -> None:
-        ranks, size = on_gpus
-        ranks.run(size, capture_something_new)
-
-    def test_ranks_disagree(self, on_gpus: tuple[Ranks, int]) -> None:
-        """At the first call with such arguments."""
-        ranks, size = on_gpus
-        changes = {0: {"k": 11}, 1: {"k": 12}}
-        errors = ranks.run(size, attempt, changes)
-        if size == 1:
-            assert errors == [""]
-        else:
-            assert len(set(errors)) == 1
-            assert errors[0].startswith("ValueError: k: expected the same on every rank")

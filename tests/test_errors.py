@@ -260,8 +260,15 @@ class TestOut:
 
 
 def test_positional_options_are_refused(target: Target) -> None:
-    with pytest.raises(TypeError):
-        tl_topk.topk(good(target), K, None)  # type: ignore[misc]
+    scores = good(target)
+    for call in (
+        lambda: tl_topk.topk(scores, K, None),  # type: ignore[arg-type]
+        lambda: tl_topk.topk_indices(scores, K, None, None),  # type: ignore[arg-type]
+        lambda: tl_topk.topk_paged(scores, K, scores, 1),  # type: ignore[arg-type]
+        lambda: tl_topk.topk_ragged(scores, K, scores, 1),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(TypeError, match="by position and the rest by keyword"):
+            call()
 
 
 def test_dsmem_needs_a_gpu() -> None:

@@ -14,7 +14,7 @@ import zoo
 from harness import TORCH, Target
 from reference import DTYPES, ORDERS, Oracle, Order, Raw, assert_topk, dtype_of
 from tl_topk._ffi import Shards
-from tl_topk.distributed.rule import part_bytes, slots_of, stride_of
+from tl_topk.distributed.rule import part_bytes, slots_of, stride_of, whole_quads
 
 METHODS = ("gather", "threshold")
 
@@ -37,7 +37,7 @@ class World:
 
     def selections(self, k: int, order: Order, largest: bool) -> list[Any]:
         """Of each rank: values and indices of its own best."""
-        self.count = min(k, max(len(columns) for columns in self.columns))
+        self.count = whole_quads(min(k, max(len(columns) for columns in self.columns)))
         return [
             tl_topk.topk(
                 self.target.put(np.ascontiguousarray(self.rows[:, columns])),
@@ -199,20 +199,21 @@ class TestShards:
 
     def test_bad_tensors(self) -> None:
         shards: Any = Shards(0, [4, 4], 0)
-        parts = torch.zeros(2, 32, dtype=torch.uint8)
+        parts = torch.zeros(2, 64, dtype=torch.uint8)
         indices, values = torch.zeros(2, 2, dtype=torch.int32), torch.zeros(2, 2)
-        shards.merge_parts(parts, 2, indices, values, None, True, "any")
+        shards.merge_parts(parts, 4, indices, values, None, True, "any")
         for changed, message in (
-            ((parts[:1], 2, indices, values), r"parts: expected shape \(2, 32\)"),
-            ((parts, 1, indices, values), r"parts: expected shape \(2, 16\)"),
-            ((parts, 2, indices.long(), values), "out indices: expected int32"),
-            ((parts, 2, indices[0], values), r"out indices: expected shape \(rows, columns\)"),
-            ((parts, 2, indices, values[:1]), r"out values: expected shape \(2, 2\)"),
-            ((parts, 2, indices, torch.zeros(2, 4)[:, :2]), "out values: expected rows without"),
+            ((parts[:1], 4, indices, values), r"parts: expected shape \(2, 64\)"),
+            ((parts, 8, indices, values), r"parts: expected shape \(2, 128\)"),
+            ((parts, 3, indices, values), "count: expected a multiple of 4, got 3"),
+            ((parts, 4, indices.long(), values), "out indices: expected int32"),
+            ((parts, 4, indices[0], values), r"out indices: expected shape \(rows, columns\)"),
+            ((parts, 4, indices, values[:1]), r"out values: expected shape \(2, 2\)"),
+            ((parts, 4, indices, torch.zeros(2, 4)[:, :2]), "out values: expected rows without"),
         ):
             with pytest.raises((TypeError, ValueError), match=message):
                 shards.merge_parts(*changed, None, True, "any")
         with pytest.raises(ValueError, match="order: expected"):
-            shards.merge_parts(parts, 2, indices, values, None, True, "best")
+            shards.merge_parts(parts, 4, indices, values, None, True, "best")
         with pytest.raises(ValueError, match="stride: expected 1 to"):
             shards.sample(indices, values, True, 0, torch.zeros(2, 2, dtype=torch.int64))

@@ -12,6 +12,7 @@ import torch
 
 import tl_topk
 import tl_topk.api
+import tl_topk.mapped
 from tl_topk import TopK, TopKPlan, topk, topk_indices
 from tl_topk._ffi import PlanSet
 from tl_topk.plans import SETS
@@ -296,3 +297,58 @@ class TestWhatTheFastLaneMustNotTake:
                 with pytest.raises(ValueError, match="scores: expected without a forward-mode"):
                     topk(dual, K, out=pair)
             assert torch.equal(topk_indices(dual, K), topk_indices(given, K))
+
+
+class TestMapped:
+    """The same for the calls that map, and for hints."""
+
+    def test_is_taken(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        given = scores()
+        table = torch.arange(39, dtype=torch.int32).flip(0).view(3, 13)
+        offsets = torch.tensor([0, 1000, 2000])
+        hint = torch.zeros(3, 7, dtype=torch.int32)
+        lengths = torch.tensor([200, 3, 0])
+        best = topk_indices(given, K, lengths=lengths, order="index")
+        pages = table.gather(1, best.clamp(min=0).long() // 16)
+        slots = torch.where(best < 0, -1, pages * 16 + best % 16)
+        places = torch.where(best < 0, -1, best + offsets.unsqueeze(1))
+        monkeypatch.setattr(tl_topk.mapped, "select_mapped", None)  # calling it would raise
+        monkeypatch.setattr(tl_topk.api, "select", None)
+        options: dict[str, Any] = {"lengths": lengths, "order": "index", "hint": hint}
+        found = tl_topk.topk_paged(given, K, table, page_size=16, **options)
+        assert torch.equal(found, slots)
+        out, raw = (torch.empty_like(best) for _ in range(2))
+        found = tl_topk.topk_paged(
+            given, K, table, page_size=16, out=out, out_indices=raw, **options
+        )
+        assert found is out
+        assert torch.equal(out, slots)
+        assert torch.equal(raw, best)
+        assert torch.equal(tl_topk.topk_ragged(given, K, offsets, **options), places)
+        assert tl_topk.topk_ragged(given, K, offsets, out=out, **options) is out
+        assert torch.equal(out, places)
+        assert torch.equal(topk_indices(given, K, **options), best)
+
+    @pytest.mark.parametrize(
+        ("bad", "message"),
+        [
+            ({"page_size": True}, "page_size: expected an integer"),
+            ({"page_size": 3}, "page_size: expected a power of two"),
+            ({"next_n": 1.0}, "next_n: expected an integer"),
+            ({"out": np.zeros((3, K), np.int32)}, "out slots: expected a torch tensor"),
+            ({"out_indices": torch.zeros(3, K)}, "out indices: expected int32"),
+            ({"hint": torch.zeros(3, K)}, "hint: expected int32"),
+            ({"hint": torch.zeros(2, K, dtype=torch.int32)}, "hint: expected shape"),
+            ({"hint": [1]}, "hint: expected a NumPy array, a torch tensor"),
+            ({"offsets": torch.zeros(3, dtype=torch.int32)}, "offsets: expected"),
+            ({"order": "best"}, "order: expected"),
+            ({"k": True}, "k: expected an integer"),
+        ],
+    )
+    def test_what_is_wrong_is_named(self, bad: dict[str, Any], message: str) -> None:
+        given = scores()
+        table = torch.zeros(3, 200, dtype=torch.int32)
+        tl_topk.topk_paged(given, K, table)
+        arguments: dict[str, Any] = {"k": K, "page_table": table, **bad}
+        with pytest.raises((ValueError, TypeError), match=message):
+            tl_topk.topk_paged(given, **arguments)

@@ -9,7 +9,8 @@ import resource
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -128,13 +129,39 @@ def test_no_ordinary_file(tmp_path: Path) -> None:
             open_scores(tmp_path / f"{name}.npy")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_unreadable(tmp_path: Path) -> None:
-    path = tmp_path / "scores.npy"
+@contextmanager
+def not_root() -> Iterator[None]:
+    """Root may read everything: meanwhile this process is nobody."""
+    is_root = os.geteuid() == 0
+    if is_root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if is_root:
+            os.seteuid(0)
+
+
+@pytest.mark.parametrize("name", ["scores.npy", "scores.npz", "scores.safetensors"])
+def test_unreadable(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
     path.write_bytes(NPY)
     path.chmod(0)
-    with pytest.raises(FileError, match="Permission denied"):
+    with not_root(), pytest.raises(FileError, match="Permission denied"):
         open_scores(path)
+
+
+@pytest.mark.parametrize("suffix", ["npy", "npz", "safetensors"])
+def test_through_a_symbolic_link(suffix: str, tmp_path: Path) -> None:
+    """Of a link the name counts, not that of what it leads to."""
+    (tmp_path / "target").write_bytes({"npy": NPY, "npz": NPZ, "safetensors": TENSORS}[suffix])
+    link = tmp_path / f"link.{suffix}"
+    link.symlink_to("target")
+    assert (open_scores(link).read(0, 20) == SCORES).all()
+    (tmp_path / f"pipe.{suffix}").symlink_to("fifo")
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(FileError, match="pipe"):
+        open_scores(tmp_path / f"pipe.{suffix}")
 
 
 def written(path: Path, data: bytes) -> Path:

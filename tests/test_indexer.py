@@ -78,6 +78,14 @@ def test_counts_and_orders(way: Way, rng: np.random.Generator, k: int, order: st
     paged_call(rng, [3000, 600], k=k).check(way, order)
 
 
+@pytest.mark.parametrize("wild", [[0], [5, 5, 5], [-1, 2**31 - 1, -(2**31)], []], ids=str)
+def test_a_hint_changes_nothing(way: Way, rng: np.random.Generator, wild: list[int]) -> None:
+    given = {**paged_call(rng, [3000, 9]).on(way.device), "k": 64, "backend": way.backend}
+    hint = torch.tensor([wild, wild], dtype=torch.int32, device=way.device)
+    hinted = tl_topk.indexer_topk(hint=hint, **given)
+    assert torch.equal(hinted.sort(dim=1).values, tl_topk.indexer_topk(**given).sort(dim=1).values)
+
+
 def test_pages_that_are_not_there(way: Way, rng: np.random.Generator) -> None:
     """Their keys score -inf: last, after all that is there, and slots of theirs are -1."""
     call = paged_call(rng, [3000, 70, 500], k=2048, missing=0.4)

@@ -102,6 +102,14 @@ def test_what_does_not_go_with_pages(device: str, pages: dict[str, Any]) -> None
     refused("offsets", pages, device, result="ragged", offsets=numbers.long())
 
 
+def test_a_hint_is_checked(pages: dict[str, Any], device: str) -> None:
+    hint = torch.zeros(ROWS, 7, dtype=torch.int32, device=device)
+    refused("hint", pages, device, hint=hint.long())
+    refused("hint", pages, device, hint=hint[:2])
+    refused("hint", pages, device, hint=hint.flatten())
+    refused("hint", pages, device, hint=[1, 2])
+
+
 def test_outputs(device: str, pages: dict[str, Any]) -> None:
     for wrong in (
         torch.empty(ROWS, K, device=device),

@@ -363,6 +363,19 @@ def fast_topk_transform_ragged_fused(
             assert package.top_k is inner.topk is flashinfer.top_k
         assert package.top_k(1, 2) == inner.topk(1, 2) == "theirs"
 
+    def test_flashinfer_itself(self) -> None:
+        """Where it is installed: 0.7.4 was, when this was written."""
+        engine = pytest.importorskip("flashinfer", reason="FlashInfer is not installed")
+        theirs = engine.top_k
+        scores = torch.randn(2, 100)
+        with flashinfer.install():
+            assert engine.top_k is engine.topk.top_k is flashinfer.top_k
+            values, indices = engine.top_k(scores, 5, sorted=True)
+        assert engine.top_k is theirs
+        expected = torch.topk(scores, 5)
+        assert torch.equal(values, expected.values)
+        assert torch.equal(indices, expected.indices)
+
     def test_tilelang(self, module: Callable[..., ModuleType]) -> None:
         example = module("topk_selector", "def tl_topk(input, starts, ends, topk): return 0")
         with tilelang.install():

@@ -13,7 +13,7 @@ import tvm_ffi
 from tl_topk.cli import cli
 from tl_topk.problem import Problem
 from tl_topk.tile import library, toolchain
-from tl_topk.tile.choice import choose
+from tl_topk.tile.choice import all_kernels, choose
 from tl_topk.tile.compiler import Kernel, Program, host_source, lower
 from tl_topk.tile.pipelined import (
     ARGUMENTS,
@@ -32,6 +32,7 @@ needs_tools = pytest.mark.skipif(
     toolchain.missing_tool() is not None, reason=str(toolchain.missing_tool())
 )
 H200_SMS = 132
+H200_CLUSTERS = [132, 66, 32, 15, 7]
 
 TINY = """
 import sys
@@ -68,9 +69,10 @@ def run(script: Path, **environment: str) -> subprocess.Popen[str]:
 
 
 @needs_tilelang
+@pytest.mark.parametrize("cluster", [1, 16])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-def test_the_selector_lowers(dtype: str) -> None:
-    kernel = lower(program(Specialisation(dtype, 2048)), "sm_90a")
+def test_the_selector_lowers(dtype: str, cluster: int) -> None:
+    kernel = lower(program(Specialisation(dtype, 2048, cluster)), "sm_90a")
     assert kernel.threads == 512
     assert kernel.shared_bytes <= 227 << 10
     names = {name for _, name in kernel.parameters}
@@ -212,17 +214,29 @@ class TestChoices:
         ]  # fmt: skip
 
     def test_blocks(self) -> None:
-        for rows in (0, 1, 3, 64, 66, 67, 132, 133, 5000):
-            for width in (0, 100, 8192, 8193, 65_536, 1 << 20, 2**31 - 1):
+        for rows in (0, 1, 3, 7, 8, 64, 66, 67, 132, 133, 5000):
+            for width in (0, 100, 8192, 8193, 65_536, 65_537, 131_072, 1 << 20, 2**31 - 1):
                 problem = Problem(rows, width, 2048, "float32", device_type="cuda")
-                choice = choose(problem, H200_SMS, [132, 66, 32, 15, 7])
-                blocks = choice.blocks_per_row
+                choice = choose(problem, H200_SMS, H200_CLUSTERS)
+                blocks, cluster = choice.blocks_per_row, choice.which.cluster
                 assert blocks == 1 or rows * blocks <= H200_SMS
                 assert blocks == 1 or width > CAPACITIES[2048]
-                assert (choice.room > 0) == (blocks > 1 and choice.which.cluster == 1)
+                assert (cluster == 16) == (0 < rows <= 7 and 8192 < width <= 65_536)
+                assert cluster in (1, blocks)
+                assert (choice.room > 0) == (blocks > 1 and cluster == 1)
                 assert choice.room == 0 or CAPACITIES[2048] <= choice.room <= 4 * CAPACITIES[2048]
-        clustered = choose(problem, H200_SMS, [132, 66, 32, 15, 7], cluster=8)
-        assert (clustered.which.cluster, clustered.blocks_per_row, clustered.room) == (8, 8, 0)
+                assert choice.which in all_kernels("float32", 2048, 90)
+
+    def test_clusters_if_told(self) -> None:
+        problem = Problem(64, 1 << 20, 2048, "float32", device_type="cuda")
+        choice = choose(problem, H200_SMS, H200_CLUSTERS, cluster=8)
+        assert (choice.which.cluster, choice.blocks_per_row, choice.room) == (8, 8, 0)
+
+    def test_no_clusters(self) -> None:
+        """Before compute capability 9.0."""
+        problem = Problem(1, 65_536, 2048, "float32", device_type="cuda")
+        assert choose(problem, H200_SMS, [H200_SMS, 0, 0, 0, 0]).which.cluster == 1
+        assert [which.cluster for which in all_kernels("float32", 1, 89)] == [1]
 
 
 @needs_tools

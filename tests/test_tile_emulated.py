@@ -103,3 +103,8 @@ def test_spans(
     check(selector, Oracle(scores, lengths, starts), 300, 3, "index", skew=skew)
     check(selector, Oracle(scores, lengths), K, 2, "any", skew=skew)
     check(selector, Oracle(scores, None, starts), 7, 1, "value", skew=skew)
+
+
+def test_rows_that_are_nowhere(selector: EmulatedSelector) -> None:
+    """An empty matrix has no address: nothing of it may be read."""
+    check(selector, Oracle(quantize(np.empty((5, 0)), selector.which.dtype)), 7, 1, "index")

@@ -75,7 +75,8 @@ class EmulatedSelector:
         counters = np.zeros(2 * rows, dtype=np.int32)
         lists = np.zeros(rows * room, dtype=np.int64)
         given: dict[str, Any] = {
-            "scores": memory, "vectors": vectors, "skew": skew, "stride": width, "width": width,
+            "scores": memory if scores.size else None, "vectors": vectors, "skew": skew,
+            "stride": max(width, 3), "width": width,  # apart from one another even if empty
             "lengths": lengths, "lengths_kind": _kind(lengths),
             "starts": starts, "starts_kind": _kind(starts),
             "indices": indices, "indices_stride": k, "values": values, "values_stride": k,

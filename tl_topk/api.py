@@ -10,13 +10,14 @@ also finds the words for what is wrong.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from tl_topk import arrays
 from tl_topk._ffi.plan_set import run_set
 from tl_topk.arrays import Array
 from tl_topk.dispatch import Policy, chosen
-from tl_topk.hint import check_hint
+from tl_topk.hint import check_hint, fits
+from tl_topk.keywords import GUARD, keyword_options, refuse_positional
 from tl_topk.plans import PLANS, SETS
 from tl_topk.problem import checked_k
 from tl_topk.select import NOT_PASSED, Options, select
@@ -40,10 +41,11 @@ class TopK(NamedTuple):
     indices: Array
 
 
+@keyword_options
 def topk(
     scores: Array,
     k: int,
-    *,
+    _: NoReturn = GUARD,
     lengths: Array | None = None,
     row_starts: Array | None = None,
     largest: bool = True,
@@ -104,9 +106,10 @@ def topk(
     if (
         scores.__class__ is kind
         and k.__class__ is int
-        and hint is None
+        and _ is GUARD
         and not arrays.is_tracing()
         and not arrays.dispatch_modes()
+        and (hint is None or fits(hint, scores))
     ):
         try:
             if out.__class__ is TopK:
@@ -135,7 +138,7 @@ def topk(
                         run_set(ready.native, scores, indices, values)
                         if lengths is None and row_starts is None  # cheaper than passing them
                         else run_set(ready.native, scores, indices, values, lengths, row_starts)
-                    ):
+                    ) is None:
                         return out
             elif out is None:
                 shape, dtype, device = scores.shape, scores.dtype, scores.get_device()
@@ -152,6 +155,8 @@ def topk(
                     return result
         except NOT_PASSED:
             pass
+    if _ is not GUARD:
+        refuse_positional("topk", "scores and k")
     if hint is not None:
         check_hint(hint, scores)
     options = Options(_index(k), largest, order, backend, True)
@@ -162,10 +167,11 @@ def topk(
     return result
 
 
+@keyword_options
 def topk_indices(
     scores: Array,
     k: int,
-    *,
+    _: NoReturn = GUARD,
     lengths: Array | None = None,
     row_starts: Array | None = None,
     largest: bool = True,
@@ -199,9 +205,10 @@ def topk_indices(
     if (
         scores.__class__ is kind
         and k.__class__ is int
-        and hint is None
+        and _ is GUARD
         and not arrays.is_tracing()
         and not arrays.dispatch_modes()
+        and (hint is None or fits(hint, scores))
     ):
         try:
             if out.__class__ is kind:
@@ -218,10 +225,14 @@ def topk_indices(
                         _index_sets.latest = ready
                 else:
                     ready = latest
-                if ready is not None and (
-                    run_set(ready.native, scores, out)
-                    if lengths is None and row_starts is None  # cheaper than passing them
-                    else run_set(ready.native, scores, out, None, lengths, row_starts)
+                if (
+                    ready is not None
+                    and (
+                        run_set(ready.native, scores, out)
+                        if lengths is None and row_starts is None  # cheaper than passing them
+                        else run_set(ready.native, scores, out, None, lengths, row_starts)
+                    )
+                    is None
                 ):
                     return out
             elif out is None:
@@ -234,6 +245,8 @@ def topk_indices(
                     return indices
         except NOT_PASSED:
             pass
+    if _ is not GUARD:
+        refuse_positional("topk_indices", "scores and k")
     if hint is not None:
         check_hint(hint, scores)
     options = Options(_index(k), largest, order, backend, False)

@@ -134,8 +134,9 @@ class _NoTensor:
     """No array is of this type."""
 
 
-#: torch.Tensor, once :func:`adopt_torch` has put it here.
+#: torch.Tensor and torch.int32, once :func:`adopt_torch` has put them here.
 Tensor: Any = _NoTensor
+int32: Any = None
 
 
 def is_tracing() -> bool:
@@ -164,13 +165,13 @@ def adopt_torch() -> None:
 
     Importing tl_topk after torch does it at once, else the first tensor seen does.
     """
-    global Tensor, is_tracing, dispatch_modes, forward_ad
+    global Tensor, int32, is_tracing, dispatch_modes, forward_ad
     import torch
     import torch.autograd.forward_ad
 
     from tl_topk.torch_arrays import TORCH
 
-    Tensor = torch.Tensor
+    Tensor, int32 = torch.Tensor, torch.int32
     LIBRARIES[torch.Tensor] = TORCH
     is_tracing = torch.compiler.is_dynamo_compiling
     dispatch_modes = torch._C._len_torch_dispatch_stack

@@ -1,7 +1,8 @@
 """JAX arrays. They are immutable: results are always new arrays.
 
 On the CPU NumPy sees their memory. On a GPU they go through DLPack, on the stream that JAX keeps
-for work from outside. JAX cannot be told when that is done with its inputs, so the call waits.
+for work from outside. JAX cannot be told when that is done with its inputs, and not every version
+has that stream wait for what JAX has queued, so the call waits before and after.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import tvm_ffi
 
+from tl_topk._ffi import exports
 from tl_topk.arrays import NUMPY, Array, Run, readable
 from tl_topk.dlpack import exported
 
@@ -61,10 +63,12 @@ class JaxArrays:
             lengths, row_starts, workspace = (_on_host(array) for array in others)
             NUMPY.launch(run, _on_host(scores), indices, values, lengths, row_starts, workspace)
             return _on_device(values, device), _on_device(indices, device)
+        jax.block_until_ready([a for a in (scores, indices, values, *others) if a is not None])
         stream = device.get_stream_for_external_ready_events()
         arrays = [exported(a, stream) for a in (scores, indices, values, *others)]
         with tvm_ffi.use_raw_stream(tvm_ffi.device("cuda", device.local_hardware_id), stream):
             run(*arrays)
+            exports.wait_for_device(device.local_hardware_id)
         # JAX has seen none of the outputs' new content: they come back as arrays of their own.
         found = [None if a is None else jax.dlpack.from_dlpack(a) for a in arrays[1:3]]
         jax.block_until_ready(found)

@@ -5,14 +5,15 @@ One native launch selects and maps. The plan is that of :func:`tl_topk.topk_indi
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from tl_topk import arrays
 from tl_topk._ffi.plan import run_mapped
 from tl_topk.arrays import LIBRARIES, Array, ArrayLibrary, find_library
 from tl_topk.dispatch import Policy, chosen
-from tl_topk.hint import check_hint
-from tl_topk.plans import CachedPlan
+from tl_topk.hint import check_hint, fits
+from tl_topk.keywords import GUARD, keyword_options, refuse_positional
+from tl_topk.plans import PLANS, CachedPlan
 from tl_topk.problem import checked_k
 from tl_topk.scalars import checked_integer
 from tl_topk.select import NOT_PASSED, Options, cached_plan
@@ -30,6 +31,8 @@ __all__ = [
 MAX_PAGE_SIZE = 2**30
 _MAX_INT32 = 2**31 - 1
 _CANNOT_MAP = "pipelined"  # the backend whose kernels write plain indices alone
+
+_find_plan = PLANS.find
 
 
 class Outputs(NamedTuple):
@@ -59,11 +62,12 @@ class Mapping(NamedTuple):
 _ARRAYS = Mapping._fields[:8]
 
 
+@keyword_options
 def topk_paged(
     scores: Array,
     k: int,
     page_table: Array,
-    *,
+    _: NoReturn = GUARD,
     page_size: int = 1,
     lengths: Array | None = None,
     row_starts: Array | None = None,
@@ -133,6 +137,37 @@ def topk_paged(
         >>> tl_topk.topk_paged(scores, 3, pages, page_size=2, order="index").tolist()
         [[15, 8, 9]]
     """
+    if _ is not GUARD:
+        refuse_positional("topk_paged", "scores, k and page_table")
+    plan = _ready_plan(scores, k, largest, order, backend, hint, out, out_indices, out_ragged)
+    if (
+        plan is not None
+        and page_size.__class__ is next_n.__class__ is compress_ratio.__class__ is int
+    ):
+        try:
+            slots = plan.empty_indices() if out is None else out
+            run_mapped(
+                plan.plan,
+                scores,
+                out_indices,
+                slots,
+                out_ragged,
+                lengths,
+                row_starts,
+                None,
+                page_table,
+                page_starts,
+                row_to_request,
+                query_starts,
+                offsets,
+                page_size,
+                next_n,
+                compress_ratio,
+                None,
+            )
+            return slots
+        except NOT_PASSED:
+            pass
     mapping = Mapping(
         lengths=lengths,
         row_starts=row_starts,
@@ -153,11 +188,12 @@ def topk_paged(
     return select_mapped(options, scores, mapping, outputs, "slots", hint).slots
 
 
+@keyword_options
 def topk_ragged(
     scores: Array,
     k: int,
     offsets: Array,
-    *,
+    _: NoReturn = GUARD,
     lengths: Array | None = None,
     row_starts: Array | None = None,
     next_n: int = 1,
@@ -195,6 +231,34 @@ def topk_ragged(
         >>> tl_topk.topk_ragged(scores, 1, np.array([0, 100])).tolist()
         [[1], [100]]
     """
+    if _ is not GUARD:
+        refuse_positional("topk_ragged", "scores, k and offsets")
+    plan = _ready_plan(scores, k, largest, order, backend, hint, out, out_indices)
+    if plan is not None and next_n.__class__ is compress_ratio.__class__ is int:
+        try:
+            places = plan.empty_indices() if out is None else out
+            run_mapped(
+                plan.plan,
+                scores,
+                out_indices,
+                None,
+                places,
+                lengths,
+                row_starts,
+                None,
+                None,
+                None,
+                None,
+                None,
+                offsets,
+                1,
+                next_n,
+                compress_ratio,
+                None,
+            )
+            return places
+        except NOT_PASSED:
+            pass
     mapping = Mapping(
         lengths=lengths,
         row_starts=row_starts,
@@ -206,6 +270,33 @@ def topk_ragged(
     choice = backend if policy is None else chosen(backend, policy)
     options = Options(k, largest, order, choice, False)
     return select_mapped(options, scores, mapping, outputs, "ragged", hint).ragged
+
+
+def _ready_plan(
+    scores: Array, k: int, largest: bool, order: str, backend: str, hint: Any, *outputs: Any
+) -> CachedPlan | None:
+    """The fast lane of ``tl_topk.api`` for calls that map: the plan of a problem met before, for
+    plain torch tensors. Whatever it does not recognise goes the general way.
+    """
+    kind = arrays.Tensor
+    if (
+        scores.__class__ is kind
+        and k.__class__ is int
+        and not arrays.is_tracing()
+        and not arrays.dispatch_modes()
+        and (hint is None or fits(hint, scores))
+        and all(out is None or out.__class__ is kind for out in outputs)
+    ):
+        try:
+            plan = _find_plan(
+                (scores.shape, scores.dtype, scores.get_device(), k, largest, order, backend, False)
+            )
+        except NOT_PASSED:
+            return None
+        if plan is not None and plan.is_bare and not scores.is_neg():
+            plan.recent = True
+            return plan
+    return None
 
 
 def select_mapped(

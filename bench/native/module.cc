@@ -49,9 +49,11 @@ void prepare(DLTensor* scores, DLTensor* indices) {
   prepare_bare_launch(make_args(*scores, *indices, std::nullopt), current_stream(*scores));
 }
 
-// What was prepared, launched; the tensors only travel.
-void launch_prepared(DLTensor*, DLTensor*) { bare_launch(); }
-void launch_prepared_by_driver(DLTensor*, DLTensor*) { bare_driver_launch(); }
+// What was prepared, launched; the tensors, those of plan.run, only travel.
+void launch_prepared(DLTensor*, DLTensor*, OptionalTensor, OptionalTensor) { bare_launch(); }
+void launch_prepared_by_driver(DLTensor*, DLTensor*, OptionalTensor, OptionalTensor) {
+  bare_driver_launch();
+}
 
 // `times` is an int64 vector on the CPU, filled with nanoseconds.
 void time_bare(DLTensor* scores, DLTensor* indices, OptionalTensor values, DLTensor* times) {

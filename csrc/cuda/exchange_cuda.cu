@@ -59,7 +59,7 @@ void sample_cuda(const SampleArgs& args, const Shards& shards, void* stream) {
 
 void contribute_cuda(const ContributeArgs& args, const Shards& shards, void* stream) {
   if (args.selected.rows == 0) return;
-  const bool held = shards.ranks * args.samples <= kMostHeld;
+  const bool held = shards.ranks * args.samples <= kMostSamplesHeld;
   with_dtype(args.dtype, [&](auto dtype) {
     const auto s = static_cast<cudaStream_t>(stream);
     const LaunchConfig config = blocks_of(args.selected.rows, sizeof(ContributeScratch));
@@ -68,22 +68,38 @@ void contribute_cuda(const ContributeArgs& args, const Shards& shards, void* str
   });
 }
 
+// How many quads of candidates each thread of a merge keeps in registers.
+uint32_t quads_to_hold(bool words, int64_t candidates) {
+  if (candidates <= most_held(kFewQuads)) return kFewQuads;
+  return !words && candidates <= most_held(kManyQuads) ? kManyQuads : 0;
+}
+
+template <Dtype D, bool kWords>
+void launch_merge(uint32_t held, const LaunchConfig& config, void* stream,
+                  const MergeParams& params) {
+  const auto s = static_cast<cudaStream_t>(stream);
+  if (held == kFewQuads) {
+    launch<merge_kernel<D, kWords, kFewQuads>>(config, s, params);
+  } else if (held == 0) {
+    launch<merge_kernel<D, kWords, 0>>(config, s, params);
+  } else if constexpr (!kWords) {
+    launch<merge_kernel<D, false, kManyQuads>>(config, s, params);
+  }
+}
+
 void merge_cuda(const MergeArgs& args, const Shards& shards, int64_t shared_bytes, void* stream) {
   const int64_t least =
       sizeof(MergeScratch) + (sorts_in_shared(args) ? 2 * pairs_bytes(args.k) : 0);
   const int64_t candidates = args.candidates(shards);
-  const bool held = candidates <= kMostHeld;
-  const bool staged = !held && least + staged_bytes(candidates) <= shared_bytes;
+  const uint32_t held = quads_to_hold(args.parts == nullptr, candidates);
+  const bool staged = held == 0 && least + staged_bytes(candidates) <= shared_bytes;
   const LaunchConfig config = blocks_of(args.rows, least + (staged ? staged_bytes(candidates) : 0));
   const MergeParams params{args, shards, staged};
   with_dtype(args.dtype, [&](auto dtype) {
-    const auto s = static_cast<cudaStream_t>(stream);
     if (args.parts == nullptr) {
-      held ? launch<merge_kernel<dtype, true, true>>(config, s, params)
-           : launch<merge_kernel<dtype, true, false>>(config, s, params);
+      launch_merge<dtype, true>(held, config, stream, params);
     } else {
-      held ? launch<merge_kernel<dtype, false, true>>(config, s, params)
-           : launch<merge_kernel<dtype, false, false>>(config, s, params);
+      launch_merge<dtype, false>(held, config, stream, params);
     }
   });
 }

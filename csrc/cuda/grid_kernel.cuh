@@ -78,8 +78,8 @@ __device__ __forceinline__ bool finish_row(const GridMeeting& meeting, const Anc
   __syncthreads();
   mark(kPhaseCount);
   team.send_table();
-  const bool done = select_by_tables([&] { return held; }, [&] { return ListRanks{list, listed}; },
-                                     map, out, team, state);
+  const bool done = select_by_tables<true>(
+      [&] { return held; }, [&] { return ListRanks{list, listed}; }, map, out, team, state);
   if (done && !out.free_order()) write_ordered(out, out.k, sort_buffer, list, state.order);
   return done;
 }
@@ -94,7 +94,7 @@ __device__ __forceinline__ void share_row(const Params<kMapped>& params, const R
   SharedState& state = memory.state;
   const auto out = make_output<kMapped>(params, meeting.row(), row, state.mapping);
   const Deal deal(row.vectors(), kLoadsLog2, meeting.block(), meeting.blocks_log2());
-  StepQueue<D, kLoads, kQueueBytes<kHeld>> queue(row, deal, memory.queue);
+  StepQueue<D, kLoads, kDeepQueue> queue(row, deal, memory.queue);
   queue.fill(row, deal);
 
   const bool full = row.length == params.width;
@@ -161,8 +161,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     grid_kernel(const __grid_constant__ Params<kMapped> params) {
   if constexpr (ptx::kHasClusters) {
     extern __shared__ __align__(16) unsigned char shared_memory[];
-    const SharedMemory memory(shared_memory, kQueueBytes<kHeld>, kHeld * kThreads,
-                              params.sort_entries);
+    const SharedMemory memory(shared_memory, kDeepQueue, kHeld * kThreads, params.sort_entries);
     const Team<Scope::kCluster> team(memory.state, memory.sort_buffer, params);
     const GridMeeting meeting(params, memory.state.grid);
     mark(kPhaseStart);
@@ -172,8 +171,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     if (row.length > kOfBlock << team.size_log2()) {
       share_row<D, kLoadsLog2, kHeld, kMapped>(params, row, meeting, team, memory);
     } else if (meeting.in_first_cluster()) {
-      select_row<D, Scope::kCluster, kLoadsLog2, kHeld, kMapped>(params, meeting.row(), row, team,
-                                                                 memory);
+      select_row<D, Scope::kCluster, kLoadsLog2, kHeld, kDeepQueue, kMapped>(params, meeting.row(),
+                                                                             row, team, memory);
     }
   }
 }

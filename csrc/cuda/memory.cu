@@ -19,6 +19,11 @@ DeviceGuard::~DeviceGuard() {
   if (previous_ >= 0) (void)cudaSetDevice(previous_);
 }
 
+void wait_for_stream(int device, void* stream) {
+  const DeviceGuard guard(device);
+  check_cuda(cudaStreamSynchronize(static_cast<cudaStream_t>(stream)), "cudaStreamSynchronize");
+}
+
 namespace {
 
 // While a stream of the process captures a graph, CUDA refuses calls that could disturb it. None of

@@ -19,6 +19,9 @@ class DeviceGuard {
   [[maybe_unused]] int previous_;  // -1 where there is nothing to restore
 };
 
+// Returns when all that is queued on a stream of the device is done.
+void wait_for_stream(int device, void* stream);
+
 // Zeroed memory of the current device.
 struct FreeDeviceMemory {
   void operator()(void* memory) const;

@@ -20,89 +20,187 @@ struct MergeParams {
   bool staged;  // ordinals of all candidates are kept in shared memory
 };
 
-constexpr uint32_t kMergeLoads = 8;  // candidates of a thread in flight
-constexpr uint32_t kMostHeld = kMergeLoads * kThreads;
+// A thread's share of the candidates, if it stays in registers; 0: it does not, and is read in
+// batches of kBatchQuads.
+constexpr uint32_t kFewQuads = 2;
+constexpr uint32_t kManyQuads = 4;
+constexpr uint32_t kBatchQuads = 2;
+TL_TOPK_HD int64_t most_held(uint32_t quads) { return quads * kQuad * kThreads; }
 
-union MergeScratch {
+union alignas(16) MergeScratch {  // vectors follow
   CutScratch cut;
   OrderScratch order;
 };
 
-// Where the candidates of a row come from. Reading one takes no branch, so that many loads can be
-// in flight; where it lies in the whole row is reckoned only for those that matter.
+// Four candidates that lie side by side: ordinals, places in the whole row and bits.
+struct CandidateQuad {
+  uint32_t ordinal[kQuad];
+  uint32_t index[kQuad];
+  uint32_t bits[kQuad];
+};
+
+// Four raw values as one vector.
+template <Dtype D>
+struct RawQuad {
+  uint2 words;
+  __device__ __forceinline__ uint32_t operator[](uint32_t j) const {
+    const uint32_t word = j < 2 ? words.x : words.y;
+    return j % 2 == 0 ? word & 0xffffu : word >> 16;
+  }
+};
+template <>
+struct RawQuad<Dtype::kFloat32> {
+  uint4 words;
+  __device__ __forceinline__ uint32_t operator[](uint32_t j) const {
+    return j == 0 ? words.x : j == 1 ? words.y : j == 2 ? words.z : words.w;
+  }
+};
+
+// Where the candidates of a row come from. A quad is read by two vector loads without a branch, so
+// that the loads of several can be in flight.
 template <Dtype D, bool kWords>
 struct CandidateSource {
   const MergeArgs& args;
   const Shards& shards;
   uint32_t row;
 
-  // Its index in the row if kWords, else in its rank's shard.
-  __device__ __forceinline__ Candidate read(uint32_t i) const {
+  struct Loaded {
+    uint4 first;  // indices in the shard; of words, the first two
+    uint4 second;
+    RawQuad<D> values;
+    uint32_t rank;
+  };
+
+  __device__ __forceinline__ Loaded load(uint32_t quad) const {
+    Loaded loaded;
     if constexpr (kWords) {
-      return candidate_of(args.words[static_cast<int64_t>(row) * args.slots + i]);
+      const auto* words = reinterpret_cast<const uint4*>(args.words);
+      const uint4* const from =
+          words + (static_cast<int64_t>(row) * (args.slots / kQuad) + quad) * 2;
+      loaded.first = from[0];
+      loaded.second = from[1];
     } else {
-      const uint32_t rank = i / args.per_rank;
-      const Selected part = part_at(args.parts, args.rows, args.per_rank, D, rank);
-      const int64_t place = static_cast<int64_t>(row) * args.per_rank + (i - rank * args.per_rank);
-      const int32_t index = part.indices[place];
-      const uint32_t bits = static_cast<const typename RawOf<D>::Type*>(part.values)[place];
-      return {bits, static_cast<uint32_t>(index), index >= 0};
+      const uint32_t each = args.per_rank / kQuad;
+      loaded.rank = quad / each;
+      const Selected part = part_at(args.parts, args.rows, args.per_rank, D, loaded.rank);
+      const int64_t place = static_cast<int64_t>(row) * each + (quad - loaded.rank * each);
+      loaded.first = reinterpret_cast<const uint4*>(part.indices)[place];
+      loaded.values = static_cast<const RawQuad<D>*>(part.values)[place];
     }
+    return loaded;
   }
-  __device__ __forceinline__ uint32_t index_in_row(uint32_t i, uint32_t index) const {
-    if constexpr (kWords) return index;
-    return shards.global_index(i / args.per_rank, index);
+
+  __device__ __forceinline__ CandidateQuad quad_of(const Loaded& loaded, bool present) const {
+    CandidateQuad quad;
+    uint32_t place[kQuad] = {loaded.first.x, loaded.first.y, loaded.first.z, loaded.first.w};
+    if constexpr (kWords) {
+      const uint32_t bits[kQuad] = {loaded.first.y, loaded.first.w, loaded.second.y,
+                                    loaded.second.w};
+      place[1] = loaded.first.z;
+      place[2] = loaded.second.x;
+      place[3] = loaded.second.z;
+#pragma unroll
+      for (uint32_t j = 0; j < kQuad; ++j) {
+        quad.bits[j] = bits[j];
+        quad.index[j] = place[j] - 1;
+      }
+    } else {
+      const uint32_t start = shards.starts[loaded.rank];
+#pragma unroll
+      for (uint32_t j = 0; j < kQuad; ++j) {
+        quad.bits[j] = loaded.values[j];
+        quad.index[j] = place[j] + start;
+        place[j] = ~place[j] >> 31;  // 0 for one that is not there
+      }
+      if (shards.block != 0) {
+#pragma unroll
+        for (uint32_t j = 0; j < kQuad; ++j) {
+          quad.index[j] = shards.global_index(loaded.rank, quad.index[j] - start);
+        }
+      }
+    }
+#pragma unroll
+    for (uint32_t j = 0; j < kQuad; ++j) {
+      const uint32_t key = order_key(orient(widen<D>(quad.bits[j]), args.largest));
+      quad.ordinal[j] = ordinal_of(key, present && place[j] != 0);
+    }
+    return quad;
+  }
+
+  // Rarely wanted one by one: not inlined, as every copy would stretch the passes' code.
+  __device__ __noinline__ Candidate read(uint32_t i) const {
+    const CandidateQuad quad = quad_of(load(i / kQuad), true);
+    Candidate c{quad.bits[0], quad.index[0], true};
+#pragma unroll
+    for (uint32_t j = 1; j < kQuad; ++j) {
+      if (i % kQuad == j) c = {quad.bits[j], quad.index[j], true};
+    }
+    return c;
   }
 };
 
-// The candidates of one row, dealt out to the threads. Up to kMostHeld stay in registers (kHeld);
-// more are read again at every pass, their ordinals from shared memory if there is room.
-template <Dtype D, bool kWords, bool kHeld>
+// The candidates of one row, dealt out to the threads by quads. Those that do not stay in registers
+// are read again at every pass, their ordinals from shared memory if there is room.
+template <Dtype D, bool kWords, uint32_t kHeldQuads>
 struct RowCandidates {
+  static constexpr bool kHeld = kHeldQuads > 0;
+  static constexpr uint32_t kQuads = kHeld ? kHeldQuads : kBatchQuads;
+
   CandidateSource<D, kWords> source;
-  uint32_t* staged;  // null: no room
-  uint32_t n;
-  uint32_t ordinal[kMergeLoads] = {};
-  uint32_t index[kMergeLoads] = {};
-  uint32_t bits[kMergeLoads] = {};
+  uint4* staged;   // ordinals; null: no room
+  uint32_t quads;  // in the row
+  CandidateQuad held[kQuads];
 
   __device__ __forceinline__ uint32_t place(uint32_t first, uint32_t u) const {
     return first + u * kThreads + threadIdx.x;
   }
 
   __device__ __forceinline__ void load(uint32_t first) {
-    Candidate c[kMergeLoads];
+    typename CandidateSource<D, kWords>::Loaded loaded[kQuads];
 #pragma unroll
-    for (uint32_t u = 0; u < kMergeLoads; ++u) c[u] = source.read(min(place(first, u), n - 1));
+    for (uint32_t u = 0; u < kQuads; ++u) loaded[u] = source.load(min(place(first, u), quads - 1));
 #pragma unroll
-    for (uint32_t u = 0; u < kMergeLoads; ++u) {
-      const uint32_t key = order_key(orient(widen<D>(c[u].bits), source.args.largest));
-      ordinal[u] = ordinal_of(key, c[u].present && place(first, u) < n);
-      index[u] = c[u].index;
-      bits[u] = c[u].bits;
+    for (uint32_t u = 0; u < kQuads; ++u) {
+      held[u] = source.quad_of(loaded[u], place(first, u) < quads);
     }
   }
 
-  // Calls visit(first) for each batch, the candidates from `first` on.
+  __device__ __forceinline__ void load_ordinals(uint32_t first) {
+#pragma unroll
+    for (uint32_t u = 0; u < kQuads; ++u) {
+      const bool there = place(first, u) < quads;
+      const uint4 kept = there ? staged[place(first, u)] : uint4{0, 0, 0, 0};
+      held[u].ordinal[0] = kept.x;
+      held[u].ordinal[1] = kept.y;
+      held[u].ordinal[2] = kept.z;
+      held[u].ordinal[3] = kept.w;
+    }
+  }
+
+  // Calls visit(first) for each batch, the quads from `first` on.
   template <typename Visit>
   __device__ __forceinline__ void in_batches(Visit&& visit) {
     if constexpr (kHeld) {
       visit(0);
     } else {
-      for (uint32_t first = 0; first < n; first += kMostHeld) visit(first);
+      for (uint32_t first = 0; first < quads; first += kQuads * kThreads) visit(first);
     }
   }
 
+  // Sees all ordinals, and keeps what there is room for.
   __device__ __forceinline__ OrdinalRange load_all() {
     OrdinalRange seen;
-    if (n == 0) return seen;
+    if (quads == 0) return seen;
     in_batches([&](uint32_t first) {
       load(first);
 #pragma unroll
-      for (uint32_t u = 0; u < kMergeLoads; ++u) {
-        seen.see(ordinal[u]);
-        if (!kHeld && staged != nullptr && place(first, u) < n)
-          staged[place(first, u)] = ordinal[u];
+      for (uint32_t u = 0; u < kQuads; ++u) {
+        const uint32_t (&ordinal)[kQuad] = held[u].ordinal;
+#pragma unroll
+        for (uint32_t j = 0; j < kQuad; ++j) seen.see(ordinal[j]);
+        if (!kHeld && staged != nullptr && place(first, u) < quads) {
+          staged[place(first, u)] = {ordinal[0], ordinal[1], ordinal[2], ordinal[3]};
+        }
       }
     });
     return seen;
@@ -112,24 +210,24 @@ struct RowCandidates {
   // is read beforehand.
   template <bool kWhole = false, typename F>
   __device__ __forceinline__ void for_each(F&& f) {
+    if (quads == 0) return;
     in_batches([&](uint32_t first) {
-      const bool whole = kHeld || kWhole || staged == nullptr;
-      if (!whole) {
-#pragma unroll
-        for (uint32_t u = 0; u < kMergeLoads; ++u) {
-          ordinal[u] = place(first, u) < n ? staged[place(first, u)] : 0;
+      if constexpr (!kHeld) {
+        if (kWhole || staged == nullptr) {
+          load(first);
+        } else {
+          load_ordinals(first);
         }
-      } else if (!kHeld) {
-        load(first);
       }
 #pragma unroll
-      for (uint32_t u = 0; u < kMergeLoads; ++u) {
-        f(ordinal[u], [&] {
-          const uint32_t i = place(first, u);
-          Candidate c = whole ? Candidate{bits[u], index[u], true} : source.read(i);
-          c.index = source.index_in_row(i, c.index);
-          return c;
-        });
+      for (uint32_t u = 0; u < kQuads; ++u) {
+#pragma unroll
+        for (uint32_t j = 0; j < kQuad; ++j) {
+          f(held[u].ordinal[j], [&] {
+            if constexpr (!kHeld && !kWhole) return source.read(place(first, u) * kQuad + j);
+            return Candidate{held[u].bits[j], held[u].index[j], true};
+          });
+        }
       }
     });
   }
@@ -143,7 +241,7 @@ struct Pairs {
 
 // Shared memory behind MergeScratch: ordinals of the candidates if staged, then two sets of pairs
 // if an order is asked for.
-TL_TOPK_HD int64_t staged_bytes(int64_t candidates) { return (candidates + 3) / 4 * 16; }
+TL_TOPK_HD int64_t staged_bytes(int64_t candidates) { return candidates * 4; }
 TL_TOPK_HD int64_t pairs_bytes(int64_t k) { return (k + 3) / 4 * 48; }
 TL_TOPK_HD bool sorts_in_shared(const MergeArgs& args) {
   return args.order != Order::kAny && args.k <= kMaxFastK;
@@ -273,7 +371,20 @@ __device__ __forceinline__ void write_local(const int32_t* indices, uint32_t cou
   for (uint32_t slot = before + threadIdx.x; slot < k; slot += kThreads) local[slot] = -1;
 }
 
-template <Dtype D, bool kWords, bool kHeld>
+// The sum over the warps before this one of what each counted, x in all of its lanes; *total over
+// all. Called by the whole block; what was in shared memory before is seen by all threads after.
+__device__ __forceinline__ uint32_t sum_of_warps_before(uint32_t x, uint32_t* warp_sums,
+                                                        uint32_t* total) {
+  const uint32_t lane = threadIdx.x % kWarp;
+  const uint32_t warp = threadIdx.x / kWarp;
+  if (lane == 0) warp_sums[warp] = x;
+  __syncthreads();
+  const uint32_t sum = lane < kWarps ? warp_sums[lane] : 0;
+  *total = __reduce_add_sync(kAllLanes, sum);
+  return __reduce_add_sync(kAllLanes, lane < warp ? sum : 0);
+}
+
+template <Dtype D, bool kWords, uint32_t kHeldQuads>
 __global__ void __launch_bounds__(kThreads, 1)
     merge_kernel(const __grid_constant__ MergeParams params) {
   extern __shared__ __align__(16) unsigned char shared_memory[];
@@ -284,8 +395,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   const auto k = static_cast<uint32_t>(args.k);
   unsigned char* memory = shared_memory + sizeof(MergeScratch);
   const uint32_t n = args.candidates(shards);
-  RowCandidates<D, kWords, kHeld> candidates{
-      {args, shards, row}, params.staged ? reinterpret_cast<uint32_t*>(memory) : nullptr, n};
+  RowCandidates<D, kWords, kHeldQuads> candidates{
+      {args, shards, row}, params.staged ? reinterpret_cast<uint4*>(memory) : nullptr, n / kQuad};
   if (params.staged) memory += staged_bytes(n);
 
   clear(scratch.cut);
@@ -296,21 +407,36 @@ __global__ void __launch_bounds__(kThreads, 1)
         [&](uint32_t ordinal, auto&& candidate) { f(ordinal, [&] { return candidate().index; }); });
   });
 
-  // The undecided go to where they are compared, the others are counted.
+  // The undecided go to where they are compared, the others are counted: by votes, so that a warp's
+  // slots lie side by side. Ties by the hundred, in which a candidate's side takes its index too,
+  // have passes of their own: the usual ones are short.
+  uint32_t mine = 0;  // of this warp
+  bool some_undecided = false;
   const auto side_of = [&](uint32_t ordinal, auto&& candidate) {
     return cut.side(ordinal, [&] { return candidate().index; });
   };
-  uint32_t mine = 0;
-  candidates.for_each([&](uint32_t ordinal, auto&& candidate) {
-    const Side side = side_of(ordinal, candidate);
-    mine += side == Side::kAbove;
-    if (side != Side::kUndecided || cut.inside == 0) return;
-    const Candidate c = candidate();
-    scratch.cut.tied[atomicAdd(&scratch.cut.tied_count, 1u)] = {rank_of_ordinal(ordinal, c.index),
-                                                                c.bits};
-  });
+  if (!cut.tie) {
+    candidates.for_each([&](uint32_t ordinal, auto&&) {
+      mine += __popc(__ballot_sync(kAllLanes, ordinal >= cut.high));
+      some_undecided |= ordinal >= cut.low && ordinal < cut.high;
+    });
+  } else {
+    candidates.for_each([&](uint32_t ordinal, auto&& candidate) {
+      const Side side = side_of(ordinal, candidate);
+      mine += __popc(__ballot_sync(kAllLanes, side == Side::kAbove));
+      some_undecided |= side == Side::kUndecided;
+    });
+  }
+  if (some_undecided && cut.inside > 0) {
+    candidates.for_each([&](uint32_t ordinal, auto&& candidate) {
+      if (side_of(ordinal, candidate) != Side::kUndecided) return;
+      const Candidate c = candidate();
+      scratch.cut.tied[atomicAdd(&scratch.cut.tied_count, 1u)] = {rank_of_ordinal(ordinal, c.index),
+                                                                  c.bits};
+    });
+  }
   uint32_t count = 0;
-  uint32_t slot = block_exclusive_sum(mine, scratch.cut.warp_sums, &count);
+  uint32_t first = sum_of_warps_before(mine, scratch.cut.warp_sums, &count);
 
   const MergedRow<D> out{args.indices + row * args.k,
                          static_cast<typename RawOf<D>::Type*>(args.values) + row * args.k};
@@ -327,11 +453,30 @@ __global__ void __launch_bounds__(kThreads, 1)
       out.write(at, index_of_rank(rank), bits);
     }
   };
-  candidates.template for_each<true>([&](uint32_t ordinal, auto&& candidate) {
-    if (side_of(ordinal, candidate) != Side::kAbove) return;
-    const Candidate c = candidate();
-    put(slot++, rank_of_ordinal(ordinal, c.index), c.bits);
-  });
+  const uint32_t lanes_before = (1u << threadIdx.x % kWarp) - 1;
+  const auto slot_of = [&](bool above) {
+    const uint32_t votes = __ballot_sync(kAllLanes, above);
+    const uint32_t slot = first + __popc(votes & lanes_before);
+    first += __popc(votes);
+    return slot;
+  };
+  if (!cut.tie && !in_shared) {
+    candidates.template for_each<true>([&](uint32_t ordinal, auto&& candidate) {
+      const bool above = ordinal >= cut.high;
+      const uint32_t slot = slot_of(above);
+      if (!above || slot >= k) return;
+      const Candidate c = candidate();
+      out.write(slot, c.index, c.bits);
+    });
+  } else {
+    candidates.template for_each<true>([&](uint32_t ordinal, auto&& candidate) {
+      const bool above = side_of(ordinal, candidate) == Side::kAbove;
+      const uint32_t slot = slot_of(above);
+      if (!above) return;
+      const Candidate c = candidate();
+      put(slot, rank_of_ordinal(ordinal, c.index), c.bits);
+    });
+  }
   for_each_wanted(cut, scratch.cut, [&](uint32_t place, const Tied& tied) {
     put(count + place, tied.rank, tied.payload);
   });

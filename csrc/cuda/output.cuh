@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "cuda/block_order.cuh"
 #include "cuda/row.cuh"
@@ -38,19 +39,40 @@ struct Output {
 
   __device__ __forceinline__ void write(uint32_t slot, uint32_t index) const {
     if constexpr (kMapped) {
-      write(slot, index, *mapping, mapping->page_of(index));
+      write(slot, index, *mapping, mapping->slot(index));
     } else {
       indices[slot] = static_cast<int32_t>(index);
       if (values != nullptr) values[slot] = row.first[index];
     }
   }
-  // The same once the page of the index is known.
+  // The same once the index's slot in the cache is known.
   __device__ __forceinline__ void write(uint32_t slot, uint32_t index, const RowMapping& map,
-                                        int32_t page) const {
-    if (map.slots != nullptr) map.slots[slot] = map.slot(page, index);
+                                        int32_t cache_slot) const {
+    if (map.slots != nullptr) map.slots[slot] = cache_slot;
     if (map.ragged != nullptr) map.ragged[slot] = map.place(index);
     if (indices != nullptr) indices[slot] = static_cast<int32_t>(index);
     if (values != nullptr) values[slot] = row.first[index];
+  }
+  // The same for slots first, first + step, ... below n, of which slot i gets index(i): the pages
+  // of several are read together.
+  template <typename Index>
+  __device__ __forceinline__ void write_mapped(uint32_t first, uint32_t step, uint32_t n,
+                                               const RowMapping& map, Index&& index) const {
+    constexpr uint32_t kBatch = 4;
+    for (uint32_t i = first; i < n; i += kBatch * step) {
+      int32_t page[kBatch];
+#pragma unroll
+      for (uint32_t u = 0; u < kBatch; ++u) {
+        const uint32_t at = i + u * step;
+        const uint32_t column = at < n ? map.column(index(at)) : map.pages;
+        page[u] = ptx::load_if(map.table + column, column < map.pages, -1);
+      }
+#pragma unroll
+      for (uint32_t u = 0; u < kBatch; ++u) {
+        const uint32_t at = i + u * step;
+        if (at < n) write(at, index(at), map, map.slot(page[u], index(at)));
+      }
+    }
   }
   __device__ __forceinline__ void pad(uint32_t slot, bool largest, const RowMapping& map) const {
     constexpr Raw kInf = D == Dtype::kFloat32   ? static_cast<Raw>(0x7f800000u)
@@ -142,28 +164,44 @@ template <Dtype D, bool kMapped>
 __device__ __noinline__ void write_ordered(const Output<D, kMapped> out, uint32_t count,
                                            void* sort_buffer, void* spare, OrderScratch& scratch) {
   __syncthreads();
+  // `index` of a key; a mapped launch puts the keys in order before it reads their pages.
+  const auto write_by = [&](auto* keys, auto&& bin_of, auto&& index) {
+    using Key = std::remove_pointer_t<decltype(keys)>;
+    write_in_order(keys, static_cast<Key*>(spare), count, out.sort_entries, scratch, bin_of,
+                   [&](uint32_t slot, Key key) {
+                     if constexpr (kMapped) {
+                       keys[slot] = key;
+                     } else {
+                       out.write(slot, index(key));
+                     }
+                   });
+    if constexpr (kMapped) {
+      __syncthreads();
+      out.write_mapped(threadIdx.x, kThreads, count, *out.mapping,
+                       [&](uint32_t slot) { return index(keys[slot]); });
+    }
+  };
   if (out.order == Order::kIndex) {
     // Winners are spread over the row more often than not.
     const float bins_per_element =
         static_cast<float>(kOrderBins) / static_cast<float>(out.row.length);
-    write_in_order(
-        static_cast<uint32_t*>(sort_buffer), static_cast<uint32_t*>(spare), count, out.sort_entries,
-        scratch,
+    write_by(
+        static_cast<uint32_t*>(sort_buffer),
         [&](uint32_t index) {
           return min(static_cast<uint32_t>(static_cast<float>(index) * bins_per_element),
                      kOrderBins - 1);
         },
-        [&](uint32_t slot, uint32_t index) { out.write(slot, index); });
+        [](uint32_t index) { return index; });
   } else {
     auto* const keys = static_cast<uint64_t*>(sort_buffer);
     const BinMap map = map_of_values(keys, count, scratch);
-    write_in_order(
-        keys, static_cast<uint64_t*>(spare), count, out.sort_entries, scratch,
+    write_by(
+        keys,
         [&](uint64_t key) {
           const float score = __uint_as_float(bits_of_key(key_of_rank(~key)));
           return kOrderBins - 1 - map(score);  // best first
         },
-        [&](uint32_t slot, uint64_t key) { out.write(slot, index_of_rank(~key)); });
+        [](uint64_t key) { return index_of_rank(~key); });
   }
 }
 

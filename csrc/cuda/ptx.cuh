@@ -194,6 +194,20 @@ __device__ __forceinline__ void store_if(int32_t* p, uint32_t x, bool enabled) {
       : "memory");
 }
 
+// A load of data that no thread writes during the kernel, likewise.
+__device__ __forceinline__ int32_t load_if(const int32_t* p, bool enabled, int32_t otherwise) {
+  int32_t x = otherwise;
+  asm volatile(
+      "{\n"
+      ".reg .pred enabled;\n"
+      "setp.ne.u32 enabled, %2, 0;\n"
+      "@enabled ld.global.nc.s32 %0, [%1];\n"
+      "}"
+      : "+r"(x)
+      : "l"(p), "r"(static_cast<uint32_t>(enabled)));
+  return x;
+}
+
 // Programmatic dependent launch: wait until the kernels this one depends on have written their
 // results; a no-op when the launch did not ask for overlap.
 __device__ __forceinline__ void wait_for_previous_kernel() {

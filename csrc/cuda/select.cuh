@@ -10,7 +10,8 @@
 
 namespace tl_topk {
 
-// The cache's pages of a mapped launch's entries, in registers; nothing of another launch.
+// What a mapped launch of free order writes instead of indices, and the pages that it needs for the
+// entries at hand, in registers; nothing of another launch.
 template <uint32_t kHeld, bool kMapped>
 struct HeldPages {
   template <Dtype D>
@@ -18,27 +19,43 @@ struct HeldPages {
 };
 template <uint32_t kHeld>
 struct HeldPages<kHeld, true> {
-  RowMapping map;
+  // Slots if there are any, else ragged indices, else indices: one loop writes whichever it is.
+  int32_t* to;
+  uint32_t within;  // the bits of an index that count inside its page
+  uint32_t offset;
+  int32_t page_log2;
+  bool paged;
+  bool more;  // outputs than this one
   int32_t page[kHeld];
 
-  // Reads those of all survivors: while the block waits anyway, rather than those of the winners
-  // alone when it does not.
+  // Reads those of all survivors while the block waits anyway, rather than those of the winners
+  // alone when it does not. Nothing here looks at what was read: it arrives in the meantime.
   template <Dtype D>
-  __device__ __forceinline__ HeldPages(const HeldEntries<kHeld>& held, const Output<D, true>& out)
-      : map(*out.mapping) {
+  __device__ __forceinline__ HeldPages(const HeldEntries<kHeld>& held, const Output<D, true>& out) {
+    const RowMapping map = *out.mapping;
+    paged = map.slots != nullptr;
+    const bool ragged = map.ragged != nullptr;
+    const bool indices = out.indices != nullptr;
+    to = paged ? map.slots : ragged ? map.ragged : out.indices;
+    within = paged ? (1u << map.page_log2) - 1 : ~0u;
+    offset = paged || !ragged ? 0 : map.offset;
+    page_log2 = map.page_log2;
+    more = static_cast<int>(paged) + ragged + indices > 1;
+    held.for_each([&](uint32_t u) { page[u] = 0; });
+    if (!paged || !out.free_order()) return;
     held.for_each(
-        [&](uint32_t u) { page[u] = held.bin[u] >= 0 ? map.page_of(held.entry[u].index) : -1; });
+        [&](uint32_t u) { page[u] = load_page(map, held.entry[u].index, held.bin[u] >= 0); });
   }
-  template <Dtype D>
-  __device__ __forceinline__ void store_if(uint32_t u, uint32_t at, uint32_t index,
-                                           const Output<D, true>& out, bool enabled) const {
-    if (map.slots != nullptr) {
-      ptx::store_if(map.slots + at, static_cast<uint32_t>(map.slot(page[u], index)), enabled);
-    }
-    if (map.ragged != nullptr) {
-      ptx::store_if(map.ragged + at, static_cast<uint32_t>(map.place(index)), enabled);
-    }
-    if (out.indices != nullptr) ptx::store_if(out.indices + at, index, enabled);
+
+  static __device__ __forceinline__ int32_t load_page(const RowMapping& map, uint32_t index,
+                                                      bool enabled) {
+    const uint32_t column = map.column(index);
+    return ptx::load_if(map.table + column, enabled && column < map.pages, -1);
+  }
+  // What is written of an index with its page: 0 where no page was asked for.
+  __device__ __forceinline__ uint32_t word(int32_t page_, uint32_t index) const {
+    const uint32_t sum = (static_cast<uint32_t>(page_) << page_log2) + (index & within) + offset;
+    return page_ < 0 ? ~0u : sum;
   }
 };
 
@@ -67,23 +84,43 @@ __device__ __forceinline__ void select_by_cut(const HeldEntries<kHeld>& held,
     team.send_residual(before.inside + atomicAdd(&state.residual_count, 1), e.rank());
   }
   __syncwarp();
-  uint32_t slot = before.above + take_places(total, &state.winners);
+  const uint32_t first = before.above + take_places(total, &state.winners);
   const uint32_t below = voters_below();
-  const bool plain = out.plain();  // the common case
-  held.for_each([&](uint32_t u) {
-    const uint32_t at = slot + __popc(votes[u] & below);
-    bool stored = false;
-    if constexpr (kMapped) {
-      stored = out.free_order();
-      if (stored) pages.store_if(u, at, held.entry[u].index, out, held.bin[u] > cut);
+  const auto for_winners = [&](auto&& f) {  // f(u, place, does this lane's entry u win it?)
+    uint32_t place = first;
+    held.for_each([&](uint32_t u) {
+      f(u, place + __popc(votes[u] & below), held.bin[u] > cut);
+      place += __popc(votes[u]);
+    });
+  };
+  const auto store = [&](int32_t* to, auto&& word) {
+    for_winners([&](uint32_t u, uint32_t at, bool wins) { ptx::store_if(to + at, word(u), wins); });
+  };
+  const auto index = [&](uint32_t u) { return held.entry[u].index; };
+  const auto put = [&] {
+    for_winners([&](uint32_t u, uint32_t at, bool wins) {
+      if (wins) out.put(team, at, held.entry[u]);
+    });
+  };
+  if constexpr (kMapped) {
+    if (out.free_order()) {
+      store(pages.to, [&](uint32_t u) { return pages.word(pages.page[u], held.entry[u].index); });
+      if (pages.more) {
+        const RowMapping& map = *out.mapping;
+        if (pages.paged && map.ragged != nullptr) {
+          store(map.ragged,
+                [&](uint32_t u) { return static_cast<uint32_t>(map.place(held.entry[u].index)); });
+        }
+        if (out.indices != nullptr) store(out.indices, index);
+      }
+    } else {
+      put();
     }
-    if (plain) {
-      ptx::store_if(out.indices + at, held.entry[u].index, held.bin[u] > cut);
-    } else if (!stored && held.bin[u] > cut) {
-      out.put(team, at, held.entry[u]);
-    }
-    slot += __popc(votes[u]);
-  });
+  } else if (out.plain()) {  // the common case
+    store(out.indices, index);
+  } else {
+    put();
+  }
   mark(kPhaseEmit);
   if (!team.leads()) return;
 
@@ -91,8 +128,10 @@ __device__ __forceinline__ void select_by_cut(const HeldEntries<kHeld>& held,
   // One comparison a pair: each thread ranks one of the residual against all.
   if (threadIdx.x < c.inside) {
     const uint64_t mine = state.residual[threadIdx.x];
-    int32_t page = -1;  // read while the ranks are compared
-    if constexpr (kMapped) page = out.mapping->page_of(index_of_rank(mine));
+    int32_t page = 0;  // read while the ranks are compared
+    if constexpr (kMapped) {
+      if (pages.paged) page = pages.load_page(*out.mapping, index_of_rank(mine), true);
+    }
     uint32_t better = 0;
     for (uint32_t i = 0; i < c.inside; i += 4) {  // past the last: zeros, worse than any
       const auto* other = reinterpret_cast<const ulonglong2*>(&state.residual[i]);
@@ -100,12 +139,20 @@ __device__ __forceinline__ void select_by_cut(const HeldEntries<kHeld>& held,
       const ulonglong2 b = other[1];
       better += (a.x > mine) + (a.y > mine) + (b.x > mine) + (b.y > mine);
     }
-    if (c.above + better >= out.k) return;
-    if (kMapped && out.free_order()) {
-      out.write(c.above + better, index_of_rank(mine), *out.mapping, page);
-    } else {
-      out.put_ranked(team, c.above + better, mine);
+    const uint32_t at = c.above + better;
+    if (at >= out.k) return;
+    if constexpr (kMapped) {
+      if (out.free_order()) {
+        const uint32_t word = pages.word(page, index_of_rank(mine));
+        if (!pages.more) {
+          pages.to[at] = static_cast<int32_t>(word);
+        } else {
+          out.write(at, index_of_rank(mine), *out.mapping, static_cast<int32_t>(word));
+        }
+        return;
+      }
     }
+    out.put_ranked(team, at, mine);
   }
 }
 

@@ -40,12 +40,12 @@ struct SharedMemory {
 static_assert(sizeof(SharedState) % sizeof(uint4) == 0);
 
 #ifdef __CUDA_ARCH__
-constexpr bool kDeep = has_deep_queue(__CUDA_ARCH__ / 10);
+constexpr int64_t kDeepQueue = has_deep_queue(__CUDA_ARCH__ / 10) ? kQueueBytes : 0;
 #else
-constexpr bool kDeep = false;  // of no kernel
+constexpr int64_t kDeepQueue = 0;  // of no kernel
 #endif
 template <uint32_t kHeld>
-constexpr int64_t kQueueBytes = kDeep ? queue_bytes(kHeld) : 0;
+constexpr int64_t kQueueOf = kHeld == kFewEntries ? kDeepQueue : 0;
 
 // Rows no longer than k: everything is selected, and the team shares the writing.
 template <Dtype D, bool kMapped, Scope S>
@@ -66,16 +66,7 @@ __device__ __noinline__ void select_all(const Output<D, kMapped> out, const RowM
   const uint32_t step = kThreads << team.size_log2();
   const uint32_t first = team.rank() * kThreads + threadIdx.x;
   if constexpr (kMapped) {
-    constexpr uint32_t kBatch = 4;  // read together
-    for (uint32_t i = first; i < n; i += kBatch * step) {
-      int32_t page[kBatch];
-#pragma unroll
-      for (uint32_t u = 0; u < kBatch; ++u) page[u] = map.page_of(min(i + u * step, n - 1));
-#pragma unroll
-      for (uint32_t u = 0; u < kBatch; ++u) {
-        if (i + u * step < n) out.write(i + u * step, i + u * step, map, page[u]);
-      }
-    }
+    out.write_mapped(first, step, n, map, [](uint32_t slot) { return slot; });
     for (uint32_t i = n + first; i < out.k; i += step) out.pad(i, largest, map);
   } else {
     for (uint32_t i = first; i < out.k; i += step) {
@@ -102,14 +93,21 @@ __device__ __forceinline__ void list_share(float (&x)[kElements], Queue& queue, 
 }
 
 // From all blocks' tables to the winners; false, and nothing done, where the sample misled. `held`
-// gives this block's survivors and `listed` their ranks.
-template <Dtype D, bool kMapped, Scope S, typename Held, typename Listed>
+// gives this block's survivors and `listed` their ranks. kAtHand: it costs nothing to ask for them
+// before the tables are here, so a mapped launch reads their pages while it waits.
+template <bool kAtHand, Dtype D, bool kMapped, Scope S, typename Held, typename Listed>
 __device__ __forceinline__ bool select_by_tables(const Held& held, const Listed& listed,
                                                  const BinMap& map, const Output<D, kMapped>& out,
                                                  const Team<S>& team, SharedState& state) {
   using Entries = decltype(held());
-  if constexpr (kMapped) __syncthreads();  // the list is complete
-  const HeldPages<Entries::kHeld, kMapped> pages(held(), out);
+  using Pages = HeldPages<Entries::kHeld, kMapped>;
+  [[maybe_unused]] const auto early = [&] {
+    if constexpr (kAtHand) {
+      return Pages(held(), out);
+    } else {
+      return nullptr;
+    }
+  }();
   team.await_tables();
   mark(kPhaseExchange);
   tally_tables(state.tables, team.size_log2(), out.k, state.tally);
@@ -125,7 +123,12 @@ __device__ __forceinline__ bool select_by_tables(const Held& held, const Listed&
     constexpr uint32_t kUnknownCount = 0xffffffffu;  // more than any list holds
     select_by_radix(listed(), {0, 64, out.k, kUnknownCount}, out, team, state);
   } else {
-    select_by_cut(held(), pages, cut, out, team, state);
+    const Entries entries = held();
+    if constexpr (kAtHand) {
+      select_by_cut(entries, early, cut, out, team, state);
+    } else {
+      select_by_cut(entries, Pages(entries, out), cut, out, team, state);
+    }
   }
   return true;
 }
@@ -141,7 +144,7 @@ __device__ __forceinline__ void select_slowly(const Ranks& ranks, uint32_t floor
 
 // A team's row. kHeld: how many survivors a thread has room for; kResident where one step loads a
 // block's share, which then stays in registers. `row_number` counts rows of the launch.
-template <Dtype D, Scope S, int kLoadsLog2, uint32_t kHeld, bool kMapped>
+template <Dtype D, Scope S, int kLoadsLog2, uint32_t kHeld, int64_t kQueue, bool kMapped>
 __device__ __forceinline__ void select_row(const Params<kMapped>& params, uint32_t row_number,
                                            Row<D> row, const Team<S>& team,
                                            const SharedMemory& memory) {
@@ -164,7 +167,7 @@ __device__ __forceinline__ void select_row(const Params<kMapped>& params, uint32
   // The loads go out first; everything that needs no score is done while they are under way.
   const Deal deal(row.vectors(), kLoadsLog2, team.rank(), team.size_log2());
   [[maybe_unused]] uint4 loaded[kLoads];
-  [[maybe_unused]] StepQueue<D, kLoads, kQueueBytes<kHeld>> queue(row, deal, memory.queue);
+  [[maybe_unused]] StepQueue<D, kLoads, kQueue> queue(row, deal, memory.queue);
   if constexpr (kOneStep) {
     load_step<D, kLoads>(row, deal, deal.step(0), loaded);
   } else {
@@ -185,9 +188,9 @@ __device__ __forceinline__ void select_row(const Params<kMapped>& params, uint32
     state.plan =
         plan_sample(row.length, out.k, kPerVector, kLoads, kThreads, 1u << team.size_log2());
   }
-  team.open(out.sorted_bytes());
   // Found while the scores are on their way; barriers follow.
   if (kMapped && threadIdx.x == kWarp) state.mapping = mapping_of(params, row_number);
+  team.open(out.sorted_bytes());
 
   float x[kElements];
   if constexpr (kOneStep) {
@@ -220,9 +223,9 @@ __device__ __forceinline__ void select_row(const Params<kMapped>& params, uint32
     team.send_table();
     // Listed while the tables are under way.
     list_step<D>(x, row, deal, 0, anchors.floor, SharedList{list, kRoom}, &state.survivors);
-    const bool done =
-        select_by_tables([&] { return HeldEntries<kElements>(list, state.survivors, map); },
-                         [&] { return ListRanks{list, state.survivors}; }, map, out, team, state);
+    const bool done = select_by_tables<false>(
+        [&] { return HeldEntries<kElements>(list, state.survivors, map); },
+        [&] { return ListRanks{list, state.survivors}; }, map, out, team, state);
     if (!done) {
       const ResidentRanks<D, kLoads> ranks(x, row, deal);
       select_slowly(ranks, state.tally.highest_floor, out, team, state);
@@ -241,7 +244,7 @@ __device__ __forceinline__ void select_row(const Params<kMapped>& params, uint32
     __syncthreads();
     mark(kPhaseCount);
     team.send_table();
-    const bool done = select_by_tables(
+    const bool done = select_by_tables<true>(
         [&] { return held; }, [&] { return ListRanks{list, listed}; }, map, out, team, state);
     if (!done) {
       const RowRanks<D> ranks(row, team.rank(), team.size_log2());
@@ -257,18 +260,19 @@ __device__ __forceinline__ void select_row(const Params<kMapped>& params, uint32
 }
 
 template <Dtype D, Scope S, int kLoadsLog2, uint32_t kHeld, bool kMapped>
-__global__ void __launch_bounds__(kThreads, S == Scope::kCluster || kHeld != kResident ? 1 : 2)
+__global__ void __launch_bounds__(
+    kThreads, S == Scope::kCluster || kLoadsLog2 == 2 || kQueueOf<kHeld> != 0 ? 1 : 2)
     select_kernel(const __grid_constant__ Params<kMapped> params) {
   if constexpr (S == Scope::kBlock || ptx::kHasClusters) {
     constexpr uint32_t kListed =
         (kHeld == kResident ? (1 << kLoadsLog2) * Row<D>::kPerVector : kHeld) * kThreads;
     extern __shared__ __align__(16) unsigned char shared_memory[];
-    const SharedMemory memory(shared_memory, kQueueBytes<kHeld>, kListed, params.sort_entries);
+    const SharedMemory memory(shared_memory, kQueueOf<kHeld>, kListed, params.sort_entries);
     const Team<S> team(memory.state, memory.sort_buffer, params);
     mark(kPhaseStart);
     ptx::wait_for_previous_kernel();
-    select_row<D, S, kLoadsLog2, kHeld, kMapped>(params, team.row(),
-                                                 find_row<D>(params, team.row()), team, memory);
+    select_row<D, S, kLoadsLog2, kHeld, kQueueOf<kHeld>, kMapped>(
+        params, team.row(), find_row<D>(params, team.row()), team, memory);
   }
 }
 

@@ -9,6 +9,9 @@
 
 namespace tl_topk {
 
+constexpr uint32_t kSampleLoads = 8;  // samples of a thread in flight
+constexpr uint32_t kMostSamplesHeld = kSampleLoads * kThreads;
+
 struct ContributeScratch {
   CutScratch cut;
   uint32_t above[kMaxRanks];  // samples of each rank that reach the bound
@@ -25,26 +28,26 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// The samples of one row from all ranks, dealt out to the threads. Up to kMostHeld stay in
+// The samples of one row from all ranks, dealt out to the threads. Up to kMostSamplesHeld stay in
 // registers (kHeld), more are read again at every pass.
 template <bool kHeld>
 struct RowSamples {
   const ContributeArgs& args;
   int64_t row;
   uint32_t n;
-  uint64_t sample[kMergeLoads] = {};
+  uint64_t sample[kSampleLoads] = {};
 
   // All loads go out before the first is used.
   __device__ __forceinline__ void load(uint32_t first) {
 #pragma unroll
-    for (uint32_t u = 0; u < kMergeLoads; ++u) {
+    for (uint32_t u = 0; u < kSampleLoads; ++u) {
       const uint32_t i = min(first + u * kThreads + threadIdx.x, n - 1);
       const uint32_t from = i / args.samples;  // lists of one rank's rows follow one another
       const int64_t list = from * args.selected.rows + row;
       sample[u] = args.ranks[list * args.samples + (i - from * args.samples)];
     }
 #pragma unroll
-    for (uint32_t u = 0; u < kMergeLoads; ++u) {
+    for (uint32_t u = 0; u < kSampleLoads; ++u) {
       if (first + u * kThreads + threadIdx.x >= n) sample[u] = 0;
     }
   }
@@ -52,10 +55,10 @@ struct RowSamples {
   // Calls f(i, sample), 0 where there is none; `again` after the first time.
   template <typename F>
   __device__ __forceinline__ void for_each(bool again, F&& f) {
-    for (uint32_t first = 0; first < n; first += kMostHeld) {
+    for (uint32_t first = 0; first < n; first += kMostSamplesHeld) {
       if (!kHeld || !again) load(first);
 #pragma unroll
-      for (uint32_t u = 0; u < kMergeLoads; ++u) f(first + u * kThreads + threadIdx.x, sample[u]);
+      for (uint32_t u = 0; u < kSampleLoads; ++u) f(first + u * kThreads + threadIdx.x, sample[u]);
     }
   }
 };

@@ -41,7 +41,7 @@ __device__ __forceinline__ int deliver_in_cluster(const void* list_words, int* c
     if (mine > 0) {
       if (threadIdx.x == 0) {
         // More than its list holds: the first block's count must say so too.
-        const int claimed = mine > capacity ? mine + capacity : mine;
+        const int claimed = min(mine, capacity + 1);
         asm volatile("atom.shared::cluster.add.u32 %0, [%1], %2;"
                      : "=r"(*shared)
                      : "r"(address_in_block(count, 0)), "r"(claimed)

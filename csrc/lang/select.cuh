@@ -21,10 +21,11 @@ constexpr uint32_t kMaxResidual = 256;
 // What a block needs in shared memory. Where it is handed over as words, this many.
 struct Scratch {
   uint64_t residual[kMaxResidual];
+  uint32_t bins[kBins];  // at a multiple of 16 bytes
   uint64_t lowest;
   uint64_t highest;
-  uint32_t bins[kBins];
   uint32_t warp_sums[32];
+  uint32_t warp_highest[32];
   uint32_t bin;
   uint32_t above;
   uint32_t inside;
@@ -32,7 +33,7 @@ struct Scratch {
   uint32_t residual_count;
   uint32_t counts[2];
 };
-constexpr uint32_t kScratchWords = 2640;
+constexpr uint32_t kScratchWords = 2672;
 static_assert(sizeof(Scratch) <= 4 * kScratchWords);
 
 // Of the ranks in [low, low + 2^bits) there are `inside`, and the best `wanted` of them are among
@@ -101,9 +102,14 @@ __device__ __forceinline__ void find_crossing(Block<kThreads> block, Scratch& sc
   // Thread 0 has the highest bins.
   const uint32_t first = block.thread * kEach;
   uint32_t sum = 0;
+  if constexpr (kEach * kThreads == kBins && kEach == 4) {
+    const uint4 mine = reinterpret_cast<const uint4*>(scratch.bins)[kThreads - 1 - block.thread];
+    sum = mine.x + mine.y + mine.z + mine.w;
+  } else {
 #pragma unroll
-  for (uint32_t j = 0; j < kEach; ++j) {
-    if (first + j < kBins) sum += scratch.bins[kBins - 1 - first - j];
+    for (uint32_t j = 0; j < kEach; ++j) {
+      if (first + j < kBins) sum += scratch.bins[kBins - 1 - first - j];
+    }
   }
   uint32_t upto = sum;
 #pragma unroll
@@ -147,6 +153,22 @@ __device__ __forceinline__ Range narrow(Block<kThreads> block, Range range, cons
   return range;
 }
 
+// The best `wanted` of the `inside` ranks in scratch.residual, in the last of the k slots. Ends
+// with a barrier.
+template <uint32_t kThreads, typename Put>
+__device__ __forceinline__ void rank_residual(Block<kThreads> block, uint32_t inside,
+                                              uint32_t wanted, uint32_t k, const Scratch& scratch,
+                                              const Put& put) {
+  for (uint32_t i = block.thread; i < inside; i += kThreads) {
+    const uint64_t mine = scratch.residual[i];
+    uint32_t better = 0;
+#pragma unroll 4
+    for (uint32_t j = 0; j < inside; ++j) better += scratch.residual[j] > mine;
+    if (better < wanted) put(k - wanted + better, mine);
+  }
+  block.sync();
+}
+
 // Calls put(slot, rank) once for each slot 0 .. k-1, in no order. Ends with a barrier.
 template <uint32_t kThreads, typename Source, typename Put>
 __device__ __forceinline__ void emit(Block<kThreads> block, const Range& range,
@@ -167,15 +189,7 @@ __device__ __forceinline__ void emit(Block<kThreads> block, const Range& range,
     if (inside && !all) scratch.residual[atomicAdd(&scratch.residual_count, 1u)] = rank;
   });
   block.sync();
-  if (!all) {
-    for (uint32_t i = block.thread; i < range.inside; i += kThreads) {
-      const uint64_t mine = scratch.residual[i];
-      uint32_t better = 0;
-      for (uint32_t j = 0; j < range.inside; ++j) better += scratch.residual[j] > mine;
-      if (better < range.wanted) put(k - range.wanted + better, mine);
-    }
-    block.sync();
-  }
+  if (!all) rank_residual(block, range.inside, range.wanted, k, scratch, put);
 }
 
 // The smallest range that holds all `count` ranks of a source; the best k are wanted.
@@ -236,7 +250,7 @@ struct ListSource {
 
 // Sorts n keys ascending in shared memory, n a power of two. Begins and ends with a barrier.
 template <uint32_t kThreads>
-__device__ __forceinline__ void sort_ascending(Block<kThreads> block, uint64_t* keys, uint32_t n) {
+__device__ __noinline__ void sort_ascending(Block<kThreads> block, uint64_t* keys, uint32_t n) {
   block.sync();
   for (uint32_t run = 2; run <= n; run *= 2) {
     for (uint32_t stride = run / 2; stride > 0; stride /= 2) {

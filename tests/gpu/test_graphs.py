@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -125,18 +126,23 @@ def test_graphs_made_and_dropped(gpu: Target) -> None:
         return tl_topk.topk(scores, K, order="index", backend=gpu.backend)
 
     kept, kept_result = captured(call)
-    free = []
-    for _ in range(40):
-        graph, result = captured(call)
-        graph.replay()
-        kept.replay()
-        torch.cuda.synchronize()
-        assert (result.indices == kept_result.indices).all()
-        del graph, result
-        torch.cuda.empty_cache()
-        free.append(torch.cuda.mem_get_info()[0])
+
+    def free_after(graphs: int) -> int:
+        for _ in range(graphs):
+            graph, result = captured(call)
+            graph.replay()
+            kept.replay()
+            torch.cuda.synchronize()
+            assert (result.indices == kept_result.indices).all()
+            del graph, result
+            torch.cuda.empty_cache()
+        return torch.cuda.mem_get_info()[0]
+
+    # Other processes may use the GPU too: what they take in one round they do not take in all.
+    free = [free_after(10) for _ in range(4)]
     assert_certified(scores, kept_result.indices, kept_result.values, order="index")
-    assert free[-1] >= free[10] - (8 << 20), "each graph leaves memory behind"
+    lost = [before - after for before, after in itertools.pairwise(free)]
+    assert min(lost) < 2 << 20, f"each graph leaves memory behind: {lost} bytes by ten of them"
 
 
 def test_two_graphs_of_one_problem_on_two_streams(gpu: Target) -> None:

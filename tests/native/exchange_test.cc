@@ -176,9 +176,46 @@ void methods_agree(const World& world, uint32_t k, uint32_t stride, Order order)
   check_merge(world, words, k, order);
 }
 
+// Other ranks may send anything: here one candidate, again and again, more often than there is
+// room.
+void too_many_words_stay_inside() {
+  std::mt19937 random(12);
+  World world{1, 0, std::vector<uint32_t>(40, 0), {}, true};
+  for (uint32_t g = 0; g < 40; ++g) world.row.push_back(static_cast<uint32_t>(random()) >> 2);
+  const Own own = world.own(0, 20);
+  const Selected selected{own.indices.data(), own.bits.data(), 1, 20};
+  constexpr uint32_t kWanted = 6;
+  const uint32_t slots = bound_of(kWanted, 1) + 1;
+  std::vector<uint64_t> ranks(20), words(slots);
+  sample_cpu({selected, Dtype::kFloat32, true, 1, 20, ranks.data()}, world.shards(0));
+  contribute_cpu(
+      {selected, Dtype::kFloat32, true, kWanted, 1, 20, ranks.data(), slots, words.data()},
+      world.shards(0));
+  std::vector<uint64_t> same(50, words[0]);
+  for (const Order order : {Order::kAny, Order::kIndex, Order::kValue}) {
+    std::vector<int32_t> indices(kWanted + 1, 7), local(kWanted + 1, 7);
+    std::vector<uint32_t> values(kWanted + 1, 7);
+    MergeArgs args{};
+    args.words = same.data();
+    args.slots = static_cast<uint32_t>(same.size());
+    args.rows = 1;
+    args.k = kWanted;
+    args.dtype = Dtype::kFloat32;
+    args.order = order;
+    args.largest = true;
+    args.indices = indices.data();
+    args.values = values.data();
+    args.local_indices = local.data();
+    merge_cpu(args, world.shards(0));
+    for (uint32_t slot = 0; slot < kWanted; ++slot) CHECK(indices[slot] == own.indices[0]);
+    CHECK(indices[kWanted] == 7 && local[kWanted] == 7 && values[kWanted] == 7);
+  }
+}
+
 }  // namespace
 
 int main() {
+  too_many_words_stay_inside();
   std::mt19937 random(11);
   for (const uint32_t width : {0u, 1u, 5u, 64u, 97u}) {
     for (const uint32_t ranks : {1u, 2u, 3u, 8u, kMaxRanks}) {

@@ -118,6 +118,7 @@ void floor_admits_what_is_wanted(uint32_t blocks, uint32_t loads, uint32_t lengt
 void nothing_to_select_needs_no_sample() {
   CHECK(!plan_sample(100, 100, kPerVector, 1, kThreads, 1).has_floor);
   CHECK(!plan_sample(0, 5, kPerVector, 1, kThreads, 1).has_floor);
+  CHECK(plan_sample(100000, 0, kPerVector, 2, kThreads, 8).reach <= 16);  // nothing wanted
 }
 
 }  // namespace

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     def plan(_0: int, _1: int, _2: int, _3: str, _4: str, _5: bool, _6: bool, _7: str, _8: int, _9: int, _10: int, /) -> TopKPlan: ...
     def tile_plan(_0: int, _1: int, _2: int, _3: str, _4: str, _5: bool, _6: bool, _7: int, _8: Callable[..., Any], _9: int, _10: int, _11: str, /) -> TopKPlan: ...
     def topk(_0: Tensor, _1: int, _2: Tensor, _3: Tensor | None, _4: Tensor | None, _5: Tensor | None, _6: bool, _7: str, /) -> None: ...
+    def wait_for_device(_0: int, /) -> None: ...
 # fmt: on
 # tvm-ffi-stubgen(end)
 
@@ -82,15 +83,15 @@ class LaunchConfig(Object):
     """How the GPU is asked to solve a problem: a pure function of problem and device.
 
     Attributes:
-        scope: what works on a row, ``"block"``, ``"cluster"`` or ``"grid"``.
+        scope: what works on a row, ``"block"``, ``"cluster"`` or ``"grid"`` (several clusters).
         large_k: whether the slower path for very large k is taken.
         blocks_per_row: thread blocks that share a row.
-        cluster_blocks: of a cluster.
+        cluster_blocks: thread blocks of a cluster.
         threads: per block.
         vectors_per_thread: 16-byte loads that a thread has in flight.
         grid_blocks: thread blocks in all.
         shared_bytes: dynamic shared memory per block.
-        workspace_bytes: device memory, zeroed once; every launch leaves it zeroed.
+        workspace_bytes: device memory, zeroed once; every launch leaves its counters zeroed.
         reason: one sentence.
     """
 
@@ -136,6 +137,7 @@ class TopKPlanFields(Object):
     if TYPE_CHECKING:
         def __init__(self, rows: int, width: int, k: int, dtype: str, order: str, largest: bool, values: bool, device_type: str, device_id: int, threads: int, blocks_per_row: int) -> None: ...
         def __ffi_init__(self, _0: int, _1: int, _2: int, _3: str, _4: str, _5: bool, _6: bool, _7: str, _8: int, _9: int, _10: int, /) -> None: ...  # ty: ignore[invalid-method-override]
+        def overlap(self, /) -> None: ...
         def run(self, _1: Tensor, _2: Tensor, _3: Tensor | None, _4: Tensor | None, _5: Tensor | None, _6: Tensor | None, /) -> None: ...
         def run_mapped(self, _1: Tensor, _2: Tensor | None, _3: Tensor | None, _4: Tensor | None, _5: Tensor | None, _6: Tensor | None, _7: Tensor | None, _8: Tensor | None, _9: Tensor | None, _10: Tensor | None, _11: Tensor | None, _12: Tensor | None, _13: int, _14: int, _15: int, _16: Tensor | None, /) -> None: ...
         def explain(self, /) -> str: ...

@@ -92,6 +92,15 @@ class TopKPlan(TopKPlanFields):
             blocks_per_row,
         )
 
+    def overlap(self) -> None:
+        """From now on launches may begin before the kernel ahead of them on the stream has ended.
+
+        They wait for it before they read anything, but are on the GPU by then: programmatic
+        dependent launch, for a kernel ahead that allows it. Nothing on a CPU. Not to be called
+        while another thread runs the plan; a pickled plan forgets it.
+        """
+        _overlap(self)
+
     def run(
         self,
         scores: Any,
@@ -204,9 +213,7 @@ class TopKPlan(TopKPlanFields):
 #: ``run(plan, scores, indices, ...)``: the native function, without keywords. Trailing Nones may be
 #: left out: converting one costs as much as a check.
 _run: Callable[..., None] = LIB.get_function("run_plan")
+_methods = {method.name: method.func for method in vars(TopKPlan)["__tvm_ffi_type_info__"].methods}
 #: :meth:`TopKPlan.run_mapped` without keywords and without a Python call.
-run_mapped: Callable[..., None] = next(
-    method.func
-    for method in vars(TopKPlan)["__tvm_ffi_type_info__"].methods
-    if method.name == "run_mapped"
-)
+run_mapped: Callable[..., None] = _methods["run_mapped"]
+_overlap: Callable[..., None] = _methods["overlap"]

@@ -38,8 +38,9 @@ class PlanSet(PlanSetFields):
         Returns:
             False, with nothing done, where there is none.
         """
-        return bool(run_set(self, scores, indices, values, lengths, row_starts))
+        return run_set(self, scores, indices, values, lengths, row_starts) is None
 
 
 #: :meth:`PlanSet.run` without keywords and without a Python call; trailing Nones may be left out.
-run_set: Callable[..., bool] = LIB.get_function("run_plan_set")
+#: None where it ran, False where no plan fits: making True would cost as much as a check.
+run_set: Callable[..., bool | None] = LIB.get_function("run_plan_set")

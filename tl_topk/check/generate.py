@@ -11,7 +11,7 @@ from tl_topk.check.case import Case
 from tl_topk.check.families import FAMILIES
 from tl_topk.problem import ORDERS
 
-__all__ = ["make_case"]
+__all__ = ["LANDMARK_KS", "LANDMARK_WIDTHS", "make_case", "near"]
 
 Ndarray: TypeAlias = "np.ndarray[Any, Any]"
 
@@ -21,8 +21,8 @@ _NARROW, _WIDE = 2**9, 2**18
 _MANY = 2**8  # rows
 
 # Where kernels change their ways: widths of blocks, clusters and buffers, and sizes of k.
-_LANDMARK_WIDTHS = (32, 128, 1024, 4096, 8192, 16384, 32768, 65536, 131072, 262144)
-_LANDMARK_KS = (1, 2, 32, 64, 256, 512, 1000, 1024, 2048, 4096)
+LANDMARK_WIDTHS = (32, 128, 1024, 4096, 8192, 16384, 32768, 65536, 131072, 262144)
+LANDMARK_KS = (1, 2, 32, 64, 256, 512, 1000, 1024, 2048, 4096)
 
 
 def make_case(seed: int, dtypes: tuple[str, ...]) -> Case:
@@ -51,7 +51,8 @@ def make_case(seed: int, dtypes: tuple[str, ...]) -> Case:
     )
 
 
-def _near(rng: Generator, landmark: int) -> int:
+def near(rng: Generator, landmark: int) -> int:
+    """A number close to ``landmark``, not below 0."""
     return max(0, landmark + int(rng.integers(-2, 3)))
 
 
@@ -64,24 +65,24 @@ def _width(rng: Generator) -> int:
     if kind < 0.4:
         return 0 if kind < 0.01 else int(rng.integers(1, _NARROW))
     if kind < 0.6:
-        return _near(rng, int(rng.choice(_LANDMARK_WIDTHS)))
+        return near(rng, int(rng.choice(LANDMARK_WIDTHS)))
     return int(2 ** rng.uniform(np.log2(_NARROW), np.log2(_WIDE)))
 
 
 def _k(rng: Generator, width: int) -> int:
     kind = rng.random()
     if kind < 0.5:
-        return _near(rng, int(rng.choice(_LANDMARK_KS)))
+        return near(rng, int(rng.choice(LANDMARK_KS)))
     if kind < 0.6:
-        return _near(rng, width)
-    return int(rng.integers(0, min(width, 2 * max(_LANDMARK_KS)) + 2))
+        return near(rng, width)
+    return int(rng.integers(0, min(width, 2 * max(LANDMARK_KS)) + 2))
 
 
 def _extents(rng: Generator, rows: int, width: int) -> Ndarray:
     """Lengths or starts: inside, at the landmarks, and beyond both ends."""
     kinds = np.array([
         rng.integers(0, width + 1, rows),
-        rng.choice(_LANDMARK_WIDTHS, rows) + rng.integers(-1, 2, rows),
+        rng.choice(LANDMARK_WIDTHS, rows) + rng.integers(-1, 2, rows),
         width + rng.integers(-2, 3, rows),
         rng.integers(-4, 5, rows),
     ])  # fmt: skip

@@ -51,15 +51,19 @@ def compile_kernels(
     with tvm_ffi.load_module.
     """
     # Imported late: the other commands have no use for it.
+    from tl_topk.tile.choice import all_kernels
     from tl_topk.tile.library import export
-    from tl_topk.tile.pipelined import program, specialise
+    from tl_topk.tile.pipelined import program
     from tl_topk.tile.toolchain import architecture
 
     found = _ARCH.match(arch)
     if found is None:
         raise click.BadParameter(f"--arch: expected a name such as sm_90a, got {arch!r}")
-    architecture(int(found[1]))  # refuses what there are no kernels for
-    wanted = dict.fromkeys(specialise(dtype, k) for dtype in dtypes for k in ks)
+    capability = int(found[1])
+    architecture(capability)  # refuses what there are no kernels for
+    wanted = dict.fromkeys(
+        which for dtype in dtypes for k in ks for which in all_kernels(dtype, k, capability)
+    )
     paths = []
     with progress("kernels") as bar:
         task = bar.add_task(f"compiling for {arch}", total=len(wanted))

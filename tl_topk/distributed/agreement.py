@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +10,12 @@ import torch
 import torch.distributed as dist
 
 from tl_topk._ffi import Shards
-from tl_topk.distributed.request import REFUSED, Request, difference
+from tl_topk.distributed.exchange import between_hosts
+from tl_topk.distributed.request import ASKED, CAPTURED, REFUSAL, Request, difference
 from tl_topk.distributed.rule import AUTO, choose_method, stride_of
 from tl_topk.plans import ClockCache
 
-__all__ = ["Agreement", "agree", "all_gather", "all_reduce", "refuse", "the_group"]
+__all__ = ["Agreement", "agreed", "the_group"]
 
 
 @dataclass(slots=True, eq=False)
@@ -71,39 +70,52 @@ def the_group(group: Any) -> Any:
     return group
 
 
-def agree(group: Any, request: Request) -> Agreement:
-    """What all ranks of the group have agreed to for ``request``: a collective call.
+def agreed(
+    group: Any, local_scores: Any, k: Any, lengths: Any, options: tuple[Any, ...]
+) -> tuple[Any, Agreement]:
+    """The group, and what all its ranks have agreed to: a collective call of their hosts.
 
-    On the CPU the ranks compare their requests at every call. On GPUs, where that would wait for
-    the device, they do so when they meet a request for the first time.
+    They compare what they ask for at every call, before anything is launched on any device.
+
+    Args:
+        group: a group, or None for the default one.
+        local_scores: as given; so are the next two.
+        k: of the call.
+        lengths: of whole rows.
+        options: layout, block_size, largest, order, return_local and method, as given.
 
     Raises:
-        ValueError: on every rank, where they do not ask for the same.
-        RuntimeError: a new request while a CUDA graph is captured; or the exchange failed.
+        TypeError, ValueError: on every rank, where one refuses its own arguments or they do not ask
+            for the same.
+        RuntimeError: on every rank, where one captures in a CUDA graph what was not met before; or
+            the exchange failed.
     """
+    group = the_group(group)
+    try:
+        request = Request.of(local_scores, k, lengths, *options)
+    except (TypeError, ValueError):
+        between_hosts(group, REFUSAL)
+        raise
     known = _AGREEMENTS.setdefault(group, ClockCache(_CAPACITY))
     found = known.find(request)
-    if found is not None:
-        found.recent = True
-        if request.device == "cuda":
-            return found
-    if request.device == "cuda" and torch.cuda.is_current_stream_capturing():
-        raise RuntimeError(
-            "the ranks compare their arguments at the first call with them, which a CUDA graph"
-            " cannot capture: make this very call once before the capture"
-        )
-    signatures = _exchange(group, request.signature())
+    late = _is_capturing() and found is None
+    signatures = between_hosts(group, request.signature(CAPTURED if late else ASKED))
     differing = difference(signatures)
     if differing:
         raise ValueError(differing)
-    return found or known.add(request, _agreement(group, request, signatures))
+    if any(signature[0] == CAPTURED for signature in signatures):
+        raise RuntimeError(
+            "a CUDA graph cannot capture what the first call with such arguments prepares: make"
+            " this very call once on every rank before the capture"
+        )
+    if found is None:
+        return group, known.add(request, _agreement(group, request, signatures))
+    found.recent = True
+    return group, found
 
 
-def refuse(group: Any) -> None:
-    """Tells the other ranks, which are about to call :func:`agree`, that nothing comes of it."""
-    capturing = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
-    if not capturing:
-        _exchange(group, REFUSED)
+def _is_capturing() -> bool:
+    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
 
 
 def _agreement(group: Any, request: Request, signatures: list[list[int]]) -> Agreement:
@@ -116,42 +128,3 @@ def _agreement(group: Any, request: Request, signatures: list[list[int]]) -> Agr
     width = sum(widths)
     stride = stride_of(min(request.k, width))
     return Agreement(request, shards, width, count, method, stride)
-
-
-def _exchange(group: Any, signature: list[int]) -> list[list[int]]:
-    """Every rank's signature, read back to the host."""
-    on_host = "cpu:" in str(dist.get_backend_config(group))
-    device = torch.device("cpu") if on_host else torch.device("cuda", torch.cuda.current_device())
-    own = torch.tensor(signature, dtype=torch.int64, device=device)
-    ranks = dist.get_world_size(group)
-    all_of_them = torch.empty(ranks * len(signature), dtype=torch.int64, device=device)
-    all_gather(all_of_them, own, group)
-    gathered: list[list[int]] = all_of_them.view(ranks, -1).tolist()
-    return gathered
-
-
-#: Renamed in torch 2.13.
-_all_gather: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-
-
-def all_gather(gathered: torch.Tensor, own: torch.Tensor, group: Any) -> None:
-    """``own`` of every rank into ``gathered``, of which it may be the part where it belongs."""
-    with _explained():
-        _all_gather(gathered.view(-1), own.view(-1), group=group)
-
-
-def all_reduce(summands: torch.Tensor, group: Any) -> None:
-    """Replaced by the sum over all ranks."""
-    with _explained():
-        dist.all_reduce(summands, group=group)
-
-
-@contextmanager
-def _explained() -> Iterator[None]:
-    try:
-        yield
-    except RuntimeError as error:
-        raise RuntimeError(
-            "the exchange with the other ranks of the group failed; one of them has ended, is late"
-            f" beyond the group's timeout, or asks for something else: {error}"
-        ) from error

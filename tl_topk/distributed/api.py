@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, Literal, overload
 
 import torch
 
 from tl_topk.api import TopK
 from tl_topk.distributed import methods
-from tl_topk.distributed.agreement import agree, refuse, the_group
-from tl_topk.distributed.request import Request
+from tl_topk.distributed.agreement import agreed
+from tl_topk.distributed.results import LocalTopK, Results
 
-__all__ = ["LocalTopK", "topk"]
-
-
-class LocalTopK(NamedTuple):
-    """The result of :func:`topk` with ``return_local=True``.
-
-    Attributes:
-        values: ``(rows, k)`` or ``(k,)`` in the scores' dtype, the same on every rank.
-        indices: int32 of the same shape, positions in the whole row, the same on every rank.
-        local_indices: int32 of the same shape: which elements of this rank's shard are among them,
-            in the same order, as positions in the shard; -1 in the slots past the last.
-    """
-
-    values: torch.Tensor
-    indices: torch.Tensor
-    local_indices: torch.Tensor
+__all__ = ["topk"]
 
 
 @overload
@@ -76,10 +61,9 @@ def topk(
     otherwise the same arguments. All of them get the result that :func:`tl_topk.topk` has for the
     whole rows, slot by slot the same on every rank, in any order too.
 
-    On GPUs the call reads nothing back and runs on the current stream. It can be captured in a CUDA
-    graph (NCCL) once the very same call was made before: at the first call with arguments of a
-    kind the ranks compare them, and wait for that. On the CPU (Gloo) they compare them at every
-    call.
+    The hosts compare their arguments before anything is launched. On GPUs the call reads nothing
+    back, waits for no device and runs on the current stream. It can be captured in a CUDA graph
+    (NCCL) once the very same call was made before. :class:`Plan` compares once, not at every call.
 
     Args:
         local_scores: this rank's shard, ``(width,)`` or ``(rows, width)``; float32, float16 or
@@ -104,9 +88,8 @@ def topk(
         :class:`tl_topk.TopK`, or :class:`LocalTopK` with ``return_local``. Not differentiable.
 
     Raises:
-        TypeError, ValueError: an argument is not as described. On the CPU, and on GPUs at the first
-            call with arguments of a kind, all ranks raise, also where they disagree. A rank that
-            alone changes its arguments later leaves GPUs waiting until the group's timeout.
+        TypeError, ValueError: on every rank, where an argument of one is not as described, or where
+            they disagree.
         RuntimeError: there is no group, the exchange failed (a rank ended, or was late beyond the
             group's timeout), or a graph captures a call that was not made before.
 
@@ -119,23 +102,10 @@ def topk(
         [1, 3]
         >>> dist.destroy_process_group()
     """
-    group = the_group(group)
-    try:
-        request = Request.of(
-            local_scores, k, lengths, layout, block_size, largest, order, return_local, method
-        )
-    except (TypeError, ValueError):
-        refuse(group)
-        raise
-    agreement = agree(group, request)
-    shape = (request.rows, request.k)
-    like = local_scores.new_empty
-    indices = like(shape, dtype=torch.int32)
-    local = like(shape, dtype=torch.int32) if request.return_local else None
-    values = like(shape)
+    options = (layout, block_size, largest, order, return_local, method)
+    group, agreement = agreed(group, local_scores, k, lengths, options)
+    request = agreement.request
+    results = Results.empty(request, local_scores)
     scores = local_scores.detach().resolve_neg().view(request.rows, request.width)
-    methods.run(agreement, group, scores, lengths, (values, indices, local))
-    if request.dimensions == 1:
-        values, indices = values[0], indices[0]
-        local = None if local is None else local[0]
-    return TopK(values, indices) if local is None else LocalTopK(values, indices, local)
+    methods.run(agreement, group, scores, lengths, results)
+    return results.returned(request.dimensions)

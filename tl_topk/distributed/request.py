@@ -12,7 +12,11 @@ from tl_topk.distributed.rule import AUTO, METHODS, check_method
 from tl_topk.problem import DTYPES, MAX_WIDTH, ORDERS, checked_k, checked_order, one_of
 from tl_topk.scalars import checked_flag, checked_integer
 
-__all__ = ["REFUSED", "Request", "difference"]
+__all__ = ["ASKED", "CAPTURED", "REFUSAL", "Request", "difference"]
+
+#: How a signature begins: this rank refuses its own arguments, asks for what follows, or does so
+#: for the first time while it captures a CUDA graph.
+REFUSED, ASKED, CAPTURED = range(3)
 
 LAYOUTS = ("contiguous", "interleaved")
 _DEVICES = ("cpu", "cuda")
@@ -50,9 +54,9 @@ class Request:
     def element_bytes(self) -> int:
         return 4 if self.dtype == "float32" else 2
 
-    def signature(self) -> list[int]:
-        """One integer a field, in order, after one that says that this is no refusal."""
-        return [1] + [
+    def signature(self, state: int) -> list[int]:
+        """One integer a field, in order, behind the state of the rank that asks."""
+        return [state] + [
             _NAMES[field.name].index(value) if field.name in _NAMES else int(value)
             for field in fields(self)
             for value in (getattr(self, field.name),)
@@ -104,12 +108,12 @@ class Request:
 
 
 #: In the place of a signature: this rank's arguments were wrong by themselves.
-REFUSED = [0] * (1 + len(fields(Request)))
+REFUSAL = [REFUSED] * (1 + len(fields(Request)))
 
 
 def difference(signatures: Sequence[Sequence[int]]) -> str:
     """What the ranks do not agree on, in one sentence; empty where they do."""
-    refused = [str(rank) for rank, signature in enumerate(signatures) if not signature[0]]
+    refused = [str(rank) for rank, signature in enumerate(signatures) if signature[0] == REFUSED]
     if refused:
         return (
             f"rank {', '.join(refused)} of the group refused its own arguments, so no rank has"

@@ -19,6 +19,7 @@ __all__ = [
     "AUTO",
     "METHODS",
     "MOST_GATHERED",
+    "SAMPLE_BYTES",
     "WORTH_BYTES",
     "check_method",
     "choose_method",
@@ -26,14 +27,15 @@ __all__ = [
     "received_bytes",
     "slots_of",
     "stride_of",
+    "whole_quads",
 ]
 
 AUTO = "auto"
 METHODS = ("gather", "threshold")
 
 #: The most candidates of a row, ``ranks * k``, that ``"gather"`` is chosen for. One block merges
-#: them; on an H200 it takes 25 us for these and 50 us for twice as many, when the sort, the second
-#: collective and the smaller steps of ``"threshold"`` take less.
+#: them; on an H200 it takes 18 us for these and 33 us for twice as many (bench/results/merge.json),
+#: when the sort, the second collective and the smaller steps of ``"threshold"`` take less.
 MOST_GATHERED = 16_384
 
 #: What ``"threshold"`` must spare every rank to be chosen for fewer candidates: about what NVLink
@@ -41,9 +43,10 @@ MOST_GATHERED = 16_384
 WORTH_BYTES = 4 << 20
 
 _INDEX_BYTES = 4
-_SAMPLE_BYTES = 8
+SAMPLE_BYTES = 8
 _WORD_BYTES = 8
 _ALIGNMENT = 16
+_QUAD = 4
 
 
 def check_method(method: object) -> None:
@@ -64,8 +67,14 @@ def stride_of(k: int) -> int:
     return stride
 
 
+def whole_quads(count: int) -> int:
+    """``count`` in the multiple of four that the native merge reads at a time."""
+    return -(-count // _QUAD) * _QUAD
+
+
 def part_bytes(rows: int, count: int, element_bytes: int) -> int:
-    """What a rank contributes to the all-gather of ``"gather"``: ``count`` pairs of each row."""
+    """What a rank contributes to the all-gather of ``"gather"``: ``count`` pairs of each row, which
+    is a multiple of four."""
     size = rows * count * (_INDEX_BYTES + element_bytes)
     return -(-size // _ALIGNMENT) * _ALIGNMENT
 
@@ -73,7 +82,7 @@ def part_bytes(rows: int, count: int, element_bytes: int) -> int:
 def slots_of(ranks: int, k: int) -> int:
     """Slots of a row in the all-reduce of ``"threshold"``; enough for any scores."""
     stride = stride_of(k)
-    return stride * (-(-k // stride) + ranks)
+    return whole_quads(stride * (-(-k // stride) + ranks))
 
 
 def received_bytes(method: str, ranks: int, rows: int, k: int, element_bytes: int) -> int:
@@ -91,8 +100,8 @@ def received_bytes(method: str, ranks: int, rows: int, k: int, element_bytes: in
     """
     others = ranks - 1
     if method == "gather":
-        return others * part_bytes(rows, k, element_bytes)
-    samples = others * rows * (k // stride_of(k)) * _SAMPLE_BYTES
+        return others * part_bytes(rows, whole_quads(k), element_bytes)
+    samples = others * rows * (k // stride_of(k)) * SAMPLE_BYTES
     words = rows * slots_of(ranks, k) * _WORD_BYTES
     return samples + 2 * others * words // ranks
 

@@ -18,7 +18,7 @@ from tl_topk.indexer.shapes import ScoreShape
 from tl_topk.tile.compiler import Program
 from tl_topk.tile.library import load
 
-__all__ = ["compute_scores", "fused_kernel", "select_pages"]
+__all__ = ["blocks_of", "compute_scores", "fused_kernel", "ready", "select_pages"]
 
 _ALIGNMENT = 16  # of what tensor maps point to
 _SEGMENT = 1024  # survivors that a block can pass on for one row
@@ -41,10 +41,13 @@ def compute_scores(a: Arguments, scores: Tensor) -> tuple[Tensor | None, Tensor]
     return starts, lengths
 
 
-def select_pages(a: Arguments, scores: Tensor, indices: Tensor) -> None:
-    """Scores pages and fills ``indices`` ``(rows, k)`` with the whole result by one call."""
+def select_pages(a: Arguments, scores: Tensor, indices: Tensor, timed: bool = False) -> None:
+    """Scores pages and fills ``indices`` ``(rows, k)`` with the whole result by one launch.
+
+    ``timed``: by the program that keeps clocks, for benchmarks.
+    """
     shape, lengths = _paged(a, fused=True)
-    blocks = _blocks(shape, a.device.index)
+    blocks = blocks_of(shape, a.device.index)
     exchange_bytes = shape.exchange_bytes(blocks, a.rows // a.next_n, _SEGMENT)
     exchange = torch.empty(exchange_bytes, dtype=torch.uint8, device=a.device)
     _launch(
@@ -54,12 +57,13 @@ def select_pages(a: Arguments, scores: Tensor, indices: Tensor) -> None:
         None,
         lengths,
         exchange.data_ptr(),
+        indices.data_ptr(),
+        _address(a.offsets),
         _SEGMENT,
         next(_nonces) % 0x7FFFFFFF + 1,
         a.k,
-        indices.data_ptr(),
-        _address(a.offsets),
         RESULT_KINDS[a.result],
+        timed=timed,
     )
 
 
@@ -95,6 +99,7 @@ def _launch(
     starts: Tensor | None,
     lengths: Tensor,
     *more: int,
+    timed: bool = False,
 ) -> None:
     for name, tensor in (("q", a.q), ("keys", a.keys)):
         if tensor.data_ptr() % _ALIGNMENT:
@@ -103,7 +108,7 @@ def _launch(
                 f" got {tensor.data_ptr() % _ALIGNMENT} beyond"
             )
     device = a.device.index
-    launch = _ready(shape, device)
+    launch = ready(shape, device, timed)["launch"]
     with torch.cuda.device(device):
         launch(
             a.q.data_ptr(),
@@ -121,7 +126,7 @@ def _launch(
             0 if a.block_table is None else a.block_table.shape[1],
             a.width,
             *more,
-            _blocks(shape, device),
+            blocks_of(shape, device),
             torch.cuda.current_stream(device).cuda_stream,
         )
 
@@ -131,14 +136,15 @@ def _address(tensor: Tensor | None) -> int:
 
 
 @cache
-def _ready(shape: ScoreShape, device: int) -> Any:
-    """The launching function, its kernels loaded on ``device``."""
-    module = load(score_kernel(shape), ARCH)
+def ready(shape: ScoreShape, device: int, timed: bool = False) -> Any:
+    """The program's library, loaded on ``device``."""
+    module = load(score_kernel(shape, timed), ARCH)
     with torch.cuda.device(device):
         module["prepare"]()
-    return module["launch"]
+    return module
 
 
 @cache
-def _blocks(shape: ScoreShape, device: int) -> int:
+def blocks_of(shape: ScoreShape, device: int) -> int:
+    """Thread blocks of a launch."""
     return shape.blocks_per_multiprocessor * int(_ffi.device_info(device).sms)

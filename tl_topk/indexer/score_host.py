@@ -6,10 +6,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tl_topk.indexer.shapes import DIM, PAGE, SCALE_BYTES, WARP, ScoreShape
-from tl_topk.indexer.tensor_maps import SecondKernel, TensorMap, host_with_maps
+from tl_topk.indexer.shapes import DIM, PAGE, SCALE_BYTES, ScoreShape
+from tl_topk.indexer.tensor_maps import TensorMap, host_with_maps
 from tl_topk.tile.compiler import Kernel, Program
-from tl_topk.tile.toolchain import header_folder
+from tl_topk.tile.toolchain import header_folder, with_included
 
 __all__ = ["ARCH", "RESULT_KINDS", "score_kernel"]
 
@@ -21,10 +21,6 @@ _PASSES = {
     "tl.disable_shared_memory_reuse": True,
     "tl.disable_thread_storage_sync": True,
 }
-#: Else the compiler contracts products and sums as it likes, in each program otherwise, and a score
-#: would depend on how many queries are scored beside it.
-_FLAGS = ("-fmad=false",)
-
 #: Of every launch, in order, before ``grid`` (thread blocks) and ``stream``; all are passed as
 #: integers. Arrays that a program does not use may be anything.
 _SCORING = {
@@ -46,24 +42,26 @@ _SCORING = {
 #: Then those of fused programs.
 _FUSED = {
     "exchange": "uchar*",
+    "indices": "int*",  # (rows, k), written
+    "offsets": "int*",  # (rows,), for ragged results
     "capacity": "int",
     "nonce": "int",
     "k": "int",
-    "indices": "int*",  # (rows, k), written
-    "offsets": "int*",  # (rows,), for ragged results
     "result_kind": "int",
 }
 #: The numbers of indexer_tail.cuh.
 RESULT_KINDS = {"positions": 0, "slots": 1, "ragged": 2}
 
 
-def score_kernel(shape: ScoreShape) -> Program:
-    """The program for ``shape``."""
+def score_kernel(shape: ScoreShape, timed: bool = False) -> Program:
+    """The program for ``shape``. A timed one, for benchmarks, is fused and also keeps clocks: see
+    ``indexer_clock.cuh``.
+    """
     here = Path(__file__).parent
     names = ("score_host", "score_program", "shapes", "sizes", "tensor_maps")
     sources = [here / f"{name}.py" for name in names]
-    if shape.fused:
-        sources.append(header_folder() / "cuda")
+    header = "indexer_tail" if shape.fused else "indexer_scores"
+    sources += with_included([header_folder() / f"cuda/{header}.cuh"])
 
     def trace() -> Any:
         from tl_topk.indexer.score_program import score_program
@@ -71,12 +69,12 @@ def score_kernel(shape: ScoreShape) -> Program:
         return score_program(shape)
 
     return Program(
-        name=f"indexer-{shape.name}",
+        name=f"indexer-{shape.name}{'-timed' * timed}",
         trace=trace,
         arguments=(*_SCORING, *(_FUSED if shape.fused else ())),
         sources=tuple(sources),
         passes=_PASSES,
-        flags=_FLAGS,
+        flags=("-DTL_TOPK_PHASE_CLOCK",) if timed else (),
         host=partial(_host, shape),
     )
 
@@ -127,23 +125,4 @@ def _host(shape: ScoreShape, kernel: Kernel) -> str:
                 swizzled=True,
             )
         )
-    if not shape.fused:
-        return host_with_maps(kernel, _SCORING, maps)
-    exchange = (
-        f"{{exchange, (uint32_t)grid, (uint32_t)groups, {shape.queries}, (uint32_t)capacity,"
-        f" {shape.consumers // WARP}}}"
-    )
-    tail = SecondKernel(
-        include="cuda/indexer_tail.cuh",
-        kernel="tl_topk::indexer::indexer_tail_kernel",
-        shared="tl_topk::indexer::kTailSharedBytes",
-        threads="tl_topk::kThreads",
-        grid="rows * tl_topk::indexer::kTailBlocks",
-        params=(
-            "  const tl_topk::indexer::TailParams tail_params{\n"
-            f"      scores, lengths, indices, table, offsets, {exchange},\n"
-            "      (uint32_t)width, (uint32_t)pages, (uint32_t)k,\n"
-            "      (tl_topk::indexer::Result)result_kind};"
-        ),
-    )
-    return host_with_maps(kernel, {**_SCORING, **_FUSED}, maps, tail)
+    return host_with_maps(kernel, {**_SCORING, **(_FUSED if shape.fused else {})}, maps)

@@ -7,15 +7,19 @@ from dataclasses import dataclass
 from tl_topk.indexer.sizes import DIM, PAGE, SCALE_BYTES
 
 __all__ = [
-    "DIM", "KEPT_TILES", "PAGE", "PAGE_BYTES", "SCALE_BYTES", "STATE_WORDS", "WARP", "ScoreShape",
+    "DIM", "PAGE", "PAGE_BYTES", "REHEARSAL_WORDS", "SCALE_BYTES", "STATE_WORDS", "WARP",
+    "ScoreShape",
 ]  # fmt: skip
 
 WARP = 32
-KEPT_TILES = 4  # whose scores a block keeps until the floor is known
-STATE_WORDS = 80  # of the filter: at least sizeof(FilterState) / 4
+REHEARSAL_WORDS = 1532  # at least kRehearsalWords
+STATE_WORDS = 112  # of the filter: at least sizeof(FilterState) / 4
 PAGE_BYTES = PAGE * (DIM + SCALE_BYTES)  # of float8 keys
 _SHARED_BYTES = 224 * 1024
 _MAX_STAGES = 8
+#: To a multiprocessor, from pages: enough to keep the memory busy, and not so many that all else
+#: that goes to memory meanwhile waits behind them.
+_BYTES_UNDER_WAY = 100 * 1024
 _MAX_GROUP = 4  # queries over the same keys
 
 
@@ -72,13 +76,20 @@ class ScoreShape:
     @property
     def tile(self) -> int:
         """Keys multiplied at once: as many as leaves the threads registers enough."""
-        if self.blocks_per_multiprocessor > 1:
+        if not self.float8 or self.columns > 128:
             return 128
-        return 256 if self.float8 and self.columns <= 128 else 128
+        if self.paged:
+            return 256 if self.fused and self.queries == 1 else 128
+        return 192
 
     @property
     def weights_in_registers(self) -> bool:
-        return self.columns <= 64
+        return self.columns <= 128
+
+    @property
+    def dealt(self) -> int:
+        """Sums that a thread has of a tile: two keys and the queries, over four lanes."""
+        return -(-2 * self.queries // 4)
 
     @property
     def consumers(self) -> int:
@@ -86,18 +97,55 @@ class ScoreShape:
         return 2 * self.tile
 
     @property
+    def guessers(self) -> int:
+        """Warps that find floors, each of every so manyth query."""
+        return min(self.queries, 2) if self.fused else 0
+
+    @property
+    def helpers(self) -> int:
+        """Threads that do not multiply: a warp that loads, those that find floors, and in fused
+        programs one that rehearses the selection.
+        """
+        return (1 + self.guessers + self.fused) * WARP
+
+    @property
     def threads(self) -> int:
-        """The consumers, a warp that loads, and in fused programs one that finds floors."""
-        return self.consumers + (2 if self.fused else 1) * WARP
+        return self.consumers + self.helpers
+
+    @property
+    def kept_tiles(self) -> int:
+        """Tiles whose scores a block keeps until the floor is known."""
+        return 12 if self.dealt == 1 else 6
+
+    @property
+    def tail_teams(self) -> int:
+        """Threads that multiply select from the rows of a sequence in so many teams at once."""
+        return 2 if self.queries > 1 and self.float8 else 1
+
+    @property
+    def list_entries(self) -> int:
+        """Candidates that a team can hold."""
+        return (8192 if self.queries == 1 else 6144) if self.float8 else 4608
+
+    @property
+    def tail_words(self) -> int:
+        """At least sizeof(TailState) / 4, of all teams."""
+        return self.tail_teams * (2 * self.list_entries + 1500)
 
     @property
     def stages(self) -> int:
         row_bytes = DIM + SCALE_BYTES if self.float8 else 2 * DIM
         query_bytes = self.columns * DIM * (1 if self.float8 else 2)
-        kept_bytes = (KEPT_TILES + 1) * self.queries * self.tile * 4 if self.fused else 0
+        kept_bytes = self.kept_tiles * self.dealt * self.consumers * 4
         ring_bytes = _SHARED_BYTES // self.blocks_per_multiprocessor
-        ring_bytes -= query_bytes + kept_bytes + 4 * self.columns
-        return min(_MAX_STAGES, ring_bytes // (self.tile * row_bytes))
+        ring_bytes -= query_bytes + 4 * self.columns
+        if self.fused:
+            ring_bytes -= kept_bytes + 4 * (self.tail_words + STATE_WORDS + REHEARSAL_WORDS)
+        tile_bytes = self.tile * row_bytes
+        most = _MAX_STAGES
+        if self.paged:
+            most = _BYTES_UNDER_WAY // (self.blocks_per_multiprocessor * tile_bytes)
+        return min(most, ring_bytes // tile_bytes)
 
     @property
     def lens_are_lengths(self) -> bool:
@@ -107,5 +155,4 @@ class ScoreShape:
     def exchange_bytes(self, blocks: int, sequences: int, capacity: int) -> int:
         """Of ``indexer_exchange.cuh``'s Exchange, for segments of ``capacity`` survivors."""
         segments = (blocks + sequences) * self.queries
-        head = 16 + 8 * (self.consumers // WARP)
-        return segments * (head + 8 * capacity) + 8 * sequences * self.queries
+        return segments * (4 * (self.consumers // WARP) + 16 + 8 * capacity)

@@ -8,9 +8,14 @@ from dataclasses import dataclass, replace
 from tl_topk.problem import Problem
 from tl_topk.tile.pipelined import CAPACITIES, TILE_BYTES, Specialisation, specialise
 
-__all__ = ["Choice", "choose"]
+__all__ = ["CLUSTER", "Choice", "all_kernels", "choose"]
 
 _ELEMENT_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+#: Blocks in a cluster, where clusters are used: the most there can be. In rows of up to so many
+#: bytes it is worth more that they meet sooner than that all of the GPU reads.
+CLUSTER = 16
+_CLUSTER_BYTES = 256 << 10
+_FIRST_WITH_CLUSTERS = 90  # compute capability
 #: A row's list in global memory holds some of a block's lists, for a floor that admits too many
 #: (of sorted rows a sample tells less), unless so many rows would take much memory.
 _ROW_LISTS = 4
@@ -55,13 +60,29 @@ def choose(
         ValueError: k is too large.
     """
     which = specialise(problem.dtype, problem.k)
+    bytes_ = problem.width * _ELEMENT_BYTES[problem.dtype]
     alone = problem.width <= CAPACITIES[which.capacity] or problem.rows == 0
     if cluster is None:
+        fitting = coresident_clusters[CLUSTER.bit_length() - 1]
         cluster = 1
+        if not alone and bytes_ <= _CLUSTER_BYTES and problem.rows <= fitting:
+            cluster = CLUSTER
     if cluster > 1:
         return Choice(replace(which, cluster=cluster), cluster, 0)
-    tiles = -(-problem.width * _ELEMENT_BYTES[problem.dtype] // TILE_BYTES)
+    tiles = -(-bytes_ // TILE_BYTES)
     blocks = 1 if alone else max(1, min(tiles, sms // problem.rows))
     capacity = CAPACITIES[which.capacity]
     room = max(capacity, min(_ROW_LISTS * capacity, _MOST_ENTRIES // max(problem.rows, 1)))
     return Choice(which, blocks, room if blocks > 1 else 0)
+
+
+def all_kernels(dtype: str, k: int, compute_capability: int) -> list[Specialisation]:
+    """Every kernel that :func:`choose` may pick for the dtype and k.
+
+    Raises:
+        ValueError: k is too large.
+    """
+    which = specialise(dtype, k)
+    if compute_capability < _FIRST_WITH_CLUSTERS:
+        return [which]
+    return [which, replace(which, cluster=CLUSTER)]

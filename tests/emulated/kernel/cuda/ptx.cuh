@@ -1,0 +1,100 @@
+// csrc/cuda/ptx.cuh for emulated kernels: the same functions, in C++. See emulated/cluster.h.
+#pragma once
+
+#include <cstdint>
+
+#include "cluster.h"
+#include "parts.h"
+
+namespace tl_topk::ptx {
+
+using ClusterAddress = uint32_t;
+constexpr bool kHasClusters = true;
+
+inline uint32_t cluster_rank() { return emulated::current_block(); }
+inline void cluster_sync() { emulated::meet_cluster(); }
+inline void cluster_arrive_relaxed() { emulated::arrive_at_cluster(); }
+inline void cluster_wait() { emulated::wait_for_cluster(); }
+inline ClusterAddress cluster_address(const void* local, uint32_t rank) {
+  return emulated::address_of(local, rank);
+}
+
+template <typename T>
+T* at(ClusterAddress a) {
+  return static_cast<T*>(emulated::pointer_to(a));
+}
+inline void remote_store(ClusterAddress a, uint32_t x) { *at<uint32_t>(a) = x; }
+inline void remote_store(ClusterAddress a, uint32_t x, uint32_t y) {
+  at<uint32_t>(a)[0] = x;
+  at<uint32_t>(a)[1] = y;
+}
+inline uint32_t remote_load(ClusterAddress a) { return *at<uint32_t>(a); }
+
+// A barrier in 64 bits: arrivals that are missing (low half), bytes that are (high half, signed).
+inline void init_barrier(uint64_t* barrier, uint32_t arrivals) { *barrier = arrivals; }
+inline void fence_barrier_init() {}
+inline void arrive_and_expect(uint64_t* barrier, uint32_t bytes) {
+  *barrier += (static_cast<uint64_t>(bytes) << 32) - 1;
+}
+inline void await_barrier(uint64_t* barrier) {
+  while (*barrier != 0) emulated::step_aside();
+  emulated::progress = true;
+}
+
+template <typename T>
+void stored(ClusterAddress a, T x, ClusterAddress barrier) {
+  *at<T>(a) = x;
+  *at<uint64_t>(barrier) -= static_cast<uint64_t>(sizeof x) << 32;
+}
+inline void store_async(ClusterAddress a, uint32_t x, ClusterAddress barrier) {
+  stored(a, x, barrier);
+}
+inline void store_async(ClusterAddress a, uint64_t x, ClusterAddress barrier) {
+  stored(a, x, barrier);
+}
+inline void store_async(ClusterAddress a, uint32_t x, uint32_t y, ClusterAddress barrier) {
+  stored(a, static_cast<uint64_t>(y) << 32 | x, barrier);
+}
+inline void store_async(ClusterAddress a, uint4 x, ClusterAddress barrier) {
+  stored(a, x, barrier);
+}
+
+inline uint32_t lane0_add(uint32_t* counter, uint32_t x) {
+  return threadIdx.x % 32 == 0 ? atomicAdd(counter, x) : x;
+}
+inline uint32_t ordered_add(uint32_t* counter, uint32_t x) { return atomicAdd(counter, x); }
+inline void shared_increment(uint32_t* counter, bool enabled) {
+  if (enabled) ++*counter;
+}
+inline void store_if(int32_t* p, uint32_t x, bool enabled) {
+  if (enabled) *p = static_cast<int32_t>(x);
+}
+inline void store_if(uint2* p, uint2 x, bool enabled) {
+  if (enabled) *p = x;
+}
+inline void shared_store_if(uint32_t address, uint2 x, bool enabled) {
+  if (enabled) *at<uint2>(emulated::running_block << 24 | address) = x;
+}
+inline void wait_for_previous_kernel() {}
+
+// Copies are made as late as may be: when they are awaited.
+inline void copy_vector_async(uint4* to, const uint4* from) {
+  emulated::fibers[emulated::current].copies.push_back({to, from});
+}
+inline void commit_copies() {
+  emulated::Fiber& fiber = emulated::fibers[emulated::current];
+  fiber.groups.push_back(fiber.copies);
+  fiber.copies.clear();
+}
+template <uint32_t kNewest>
+void await_copies() {
+  std::deque<emulated::Copies>& groups = emulated::fibers[emulated::current].groups;
+  for (; groups.size() > kNewest; groups.pop_front()) {
+    for (const auto& [to, from] : groups.front()) *to = *from;
+  }
+}
+inline uint4 load_vector(const uint4* p) { return *p; }
+inline uint32_t keep(uint32_t x) { return x; }
+inline uint32_t lanes_below() { return (1u << threadIdx.x % 32) - 1; }
+
+}  // namespace tl_topk::ptx

@@ -1,0 +1,86 @@
+// The kernels of csrc/cuda that select, run thread by thread; built for one dtype by its test.
+#include "cluster.h"
+//
+#include "config.h"
+#include "cuda/grid_kernel.cuh"
+#include "cuda/large_k_kernel.cuh"
+#include "cuda/select_kernel.cuh"
+
+namespace tl_topk {
+namespace {
+
+constexpr Dtype kDtype = static_cast<Dtype>(EMULATED_DTYPE);
+constexpr int kMostLoads = kDtype == Dtype::kFloat32 ? 2 : 1;
+
+template <Scope S>
+void run(const LaunchConfig& c, const KernelParams& params) {
+  if (c.large_k) return large_k_kernel<kDtype, S, false>(params);
+  if (c.scope == Scope::kGrid) return grid_kernel<kDtype, kMostLoads, kSomeEntries, false>(params);
+  const bool two = c.vectors_per_thread > 1;
+  switch (c.entries_per_thread) {
+    case kResident:
+      if (kDtype == Dtype::kFloat32 && two) {
+        return select_kernel<kDtype, S, kMostLoads - 1, kResident, false>(params);
+      }
+      return select_kernel<kDtype, S, 0, kResident, false>(params);
+    case kFewEntries:
+      return select_kernel<kDtype, S, kMostLoads, kFewEntries, false>(params);
+    case kSomeEntries:
+      return select_kernel<kDtype, S, kMostLoads, kSomeEntries, false>(params);
+    default:
+      return select_kernel<kDtype, S, kMostLoads, kManyEntries, false>(params);
+  }
+}
+
+}  // namespace
+}  // namespace tl_topk
+
+using namespace tl_topk;
+
+// As launched on a GPU with so many multiprocessors: with `clusters`, as many as an H200 holds.
+extern "C" void emulated_topk(const void* scores, long long stride, int rows, int width, int k,
+                              int order, int largest, const int* lengths, const int* starts,
+                              int* indices, void* values, int clusters) {
+  DeviceFacts device;
+  device.compute_capability = 90;
+  device.sms = 132;
+  device.shared_memory_per_block = 232448;
+  device.coresident_clusters = {132, clusters != 0 ? 66 : 0, clusters != 0 ? 32 : 0,
+                                clusters != 0 ? 15 : 0, clusters != 0 ? 8 : 0};
+  Problem problem;
+  problem.rows = rows;
+  problem.width = width;
+  problem.k = k;
+  problem.dtype = kDtype;
+  problem.order = static_cast<Order>(order);
+  const LaunchConfig c = choose_launch(problem, device);
+  KernelParams params{};
+  params.scores = scores;
+  params.scores_stride = stride;
+  params.indices = indices;
+  params.indices_stride = k;
+  params.values = values;
+  params.values_stride = k;
+  params.width = width;
+  params.k = k;
+  params.sort_entries = c.sort_entries;
+  params.lengths = {lengths, false};
+  params.row_starts = {starts, false};
+  params.full_plan = c.sample;
+  params.order = problem.order;
+  params.largest = largest != 0;
+  while (1 << params.blocks_log2 < c.cluster_blocks) ++params.blocks_log2;
+  while (c.cluster_blocks << params.clusters_log2 < c.blocks_per_row) ++params.clusters_log2;
+  std::vector<uint64_t> workspace(c.workspace_bytes / 8, 0x5a5a5a5a5a5a5a5a);
+  const size_t counters = std::min<size_t>(workspace.size(), kCounterBytes / 8);
+  std::fill_n(workspace.begin(), counters, 0);
+  params.workspace = workspace.data();
+  for (unsigned first = 0; first < c.grid_blocks; first += c.cluster_blocks) {
+    emulated::run_cluster(first, c.cluster_blocks, c.threads, c.shared_bytes, [&] {
+      c.scope == Scope::kBlock ? run<Scope::kBlock>(c, params) : run<Scope::kCluster>(c, params);
+    });
+  }
+  for (size_t i = 0; i < counters; ++i) {
+    if (workspace[i] != 0) emulated::give_up("leaves a counter behind");
+  }
+}

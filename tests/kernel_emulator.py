@@ -1,0 +1,93 @@
+"""Runs the CUDA kernels of `dsmem` on the CPU, thread by thread and a cluster at a time.
+
+What is compiled is csrc/cuda itself, but for the wrappers of single instructions: see
+tests/emulated/cluster.h. A hang and a write outside of shared memory end the process; undefined
+behaviour is watched for. Races are not: those are compute-sanitizer's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reference import DTYPES, ORDERS, PATTERN, Oracle, Order, assert_topk, bits_of, from_bits
+from test_native import ROOT, compiler
+
+FOLDER = Path(__file__).parent / "emulated"
+FLAGS = ("-std=c++17", "-O1", "-w", "-shared", "-fPIC")
+# But bounds: a predicated store may name a place that is not there, and is then not made.
+SANITIZE = ("-fsanitize=undefined", "-fno-sanitize=bounds", "-fno-sanitize-recover=all")
+MARGIN = 5  # elements around the outputs that nothing may write
+CANARY = 0x5A5A
+
+
+@dataclass(frozen=True)
+class EmulatedKernels:
+    """The kernels for one dtype."""
+
+    dtype: str
+    launch: Any
+
+    @staticmethod
+    def build(dtype: str, folder: Path) -> EmulatedKernels:
+        library = folder / f"kernels_{dtype}.so"
+        command = [
+            *(*compiler(), *FLAGS, *SANITIZE),
+            f"-DEMULATED_DTYPE={DTYPES.index(dtype)}",
+            *(f"-I{path}" for path in (FOLDER / "kernel", FOLDER, ROOT / "csrc")),
+            *(str(FOLDER / "select.cc"), str(ROOT / "csrc" / "config.cc"), "-o", str(library)),
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return EmulatedKernels(dtype, ctypes.CDLL(str(library)).emulated_topk)
+
+    def check(
+        self,
+        oracle: Oracle,
+        k: int,
+        order: Order = "any",
+        *,
+        clusters: bool = True,
+        skew: int = 0,
+        values: bool = True,
+    ) -> None:
+        """Fails unless the answer is the oracle's and nothing lies beside the outputs; scores begin
+        ``skew`` elements after a boundary of 16 bytes. Without clusters a block has a whole row."""
+        bits = bits_of(oracle.matrix)
+        rows, width = bits.shape
+        # NaN all around: what is outside must not matter.
+        memory = np.full(rows * width + 64, ~bits.dtype.type(0), bits.dtype)
+        first = -memory.ctypes.data % 16 // memory.itemsize + skew
+        memory[first : first + bits.size] = bits.ravel()
+        indices = np.full(rows * k + 2 * MARGIN, CANARY, np.int32)
+        copied = np.full(rows * k + 2 * MARGIN, CANARY, PATTERN[self.dtype])
+        vectors = [
+            None if given is None else np.ascontiguousarray(given, np.int32)
+            for given in (oracle.lengths, oracle.row_starts)
+        ]
+        self.launch(
+            _pointer(memory[first:]),
+            *(ctypes.c_longlong(width), rows, width, k),
+            *(ORDERS.index(order), int(oracle.largest)),
+            *map(_pointer, vectors),
+            _pointer(indices[MARGIN:]),
+            _pointer(copied[MARGIN:]) if values else None,
+            int(clusters),
+        )
+        for outer in (indices, copied):
+            assert (outer[:MARGIN] == CANARY).all()
+            assert (outer[-MARGIN:] == CANARY).all()
+        inner = slice(MARGIN, MARGIN + rows * k)
+        shape = (*oracle.scores.shape[:-1], k)
+        found = from_bits(copied[inner].reshape(shape), self.dtype) if values else None
+        assert_topk(oracle, k, order, indices[inner].reshape(shape), found)
+
+
+def _pointer(array: NDArray[Any] | None) -> ctypes.c_void_p:
+    return ctypes.c_void_p(None if array is None else array.ctypes.data)
