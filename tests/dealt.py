@@ -26,7 +26,7 @@ RESIDUALS = (255, 256, 257)  # elements of one bin that are, and are not, ranked
 _THREADS, _WARP = 512, 32
 _FIXED_SHARED_BYTES, _ENTRY_BYTES, _GRID_ENTRIES = 14 * 1024, 8, 40 * 512
 # Entries a thread, and bytes of loads under way.
-_STAGINGS = ((8, 0), (4, 128 << 10), (10, 128 << 10), (24, 64 << 10))
+_STAGINGS = ((8, 0), (4, 128 << 10), (10, 0), (24, 0))
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Deal:
 
 def deal(rows: int, width: int, k: int, dtype: str) -> Deal:
     """As an H200 launches the problem, unordered."""
-    config = exports.launch_config(rows, width, k, dtype, "any", True, True, H200)
+    config = exports.launch_config(rows, width, k, dtype, "any", True, True, H200, 0)
     per_vector = 4 if dtype == "float32" else 8
     blocks, loads = config.blocks_per_row, config.vectors_per_thread
     warps = _THREADS // _WARP
