@@ -75,6 +75,9 @@ inline void store_if(uint2* p, uint2 x, bool enabled) {
 inline void shared_store_if(uint32_t address, uint2 x, bool enabled) {
   if (enabled) *at<uint2>(emulated::running_block << 24 | address) = x;
 }
+inline int32_t load_if(const int32_t* p, bool enabled, int32_t otherwise) {
+  return enabled ? *p : otherwise;
+}
 inline void wait_for_previous_kernel() {}
 
 // Copies are made as late as may be: when they are awaited.
