@@ -27,8 +27,9 @@ def intensity(documents: dict[str, Document]) -> Figure | None:
                     for c in contests if c.question.scored is not None})  # fmt: skip
     heads, queries = sorted({h for h, _ in kinds}), sorted({n for _, n in kinds})
     widths = sorted({c.question.width for c in contests})
+    size = max(2.3 * len(heads) + 1.2, 5.8), max(1.7 * len(queries) + 1.2, 3.6)
     figure, panels = plt.subplots(
-        len(queries), len(heads), figsize=(max(2.3 * len(heads) + 1.2, 5.8), max(1.7 * len(queries) + 1.2, 3.6)),
+        len(queries), len(heads), figsize=size,
         sharex=True, sharey=True, squeeze=False,
     )  # fmt: skip
     image = None
