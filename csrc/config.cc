@@ -81,11 +81,12 @@ bool takes_many_steps(const LaunchConfig& c, const Problem& problem) {
   return problem.width > c.blocks_per_row * kStepsOfCluster * kElementsPerStep;
 }
 
-// Several clusters for each row, up to `most` blocks, if they are to be had: where one would read
-// it in many steps and leaves much of the GPU idle.
+// Several clusters for each row, up to `most_blocks`, if they are to be had: where one would read
+// it in many steps and leaves much of the GPU idle. Of the largest alone: with few rows, that is,
+// for smaller ones are slow where the sample misleads.
 bool widen_to_grid(LaunchConfig& c, const Problem& problem, const DeviceFacts& device,
                    int64_t most_blocks) {
-  if (c.large_k || c.scope != Scope::kCluster) return false;
+  if (c.large_k || c.cluster_blocks != kClusterSizes.back()) return false;
   LaunchConfig grid = c;
   grid.scope = Scope::kGrid;
   while (2 * grid.blocks_per_row <= most_blocks &&
