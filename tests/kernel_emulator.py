@@ -20,7 +20,8 @@ from reference import DTYPES, ORDERS, PATTERN, Oracle, Order, assert_topk, bits_
 from test_native import ROOT, compiler
 
 FOLDER = Path(__file__).parent / "emulated"
-FLAGS = ("-std=c++17", "-O1", "-w", "-shared", "-fPIC")
+# Hidden, for loaders make one of all inline variables of a name, whichever library they are of.
+FLAGS = ("-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-fvisibility=hidden")
 # But bounds: a predicated store may name a place that is not there, and is then not made.
 SANITIZE = ("-fsanitize=undefined", "-fno-sanitize=bounds", "-fno-sanitize-recover=all")
 MARGIN = 5  # elements around the outputs that nothing may write

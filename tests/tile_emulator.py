@@ -39,7 +39,9 @@ class EmulatedSelector:
         library = source.with_suffix(".so")
         subprocess.run(
             [
-                *("c++", "-std=c++17", "-O1", "-shared", "-fPIC", "-w", str(source)),
+                # Hidden: see kernel_emulator.FLAGS.
+                *("c++", "-std=c++17", "-O1", "-shared", "-fPIC", "-fvisibility=hidden"),
+                *("-w", str(source)),
                 *("-I", str(FOLDER / "shim"), "-I", str(FOLDER), "-I", str(header_folder())),
                 *("-o", str(library)),
             ],
@@ -111,7 +113,8 @@ def _host_source(kernel: Kernel) -> str:
     names = ", ".join(name for _, name in kernel.parameters)
     return f"""#include "device.h"
 {device}
-extern "C" void launch({parameters}, int blocks_in_all) {{
+extern "C" __attribute__((visibility("default")))
+void launch({parameters}, int blocks_in_all) {{
   for (int block = 0; block < blocks_in_all; ++block) {{
     emulated::run_block(block, {kernel.threads}, {kernel.shared_bytes},
                         [&] {{ {kernel.symbol}({names}); }});

@@ -50,8 +50,10 @@ using tl_topk::check_cuda;
 
 #ifdef TL_TOPK_PHASE_CLOCK
 
-static_assert(tl_topk::kPhases == 9, "name them all");
-const char* phase_names() { return "start,read,floor,filter,count,exchange,cut,emit,select"; }
+static_assert(tl_topk::kPhases == 11, "name them all");
+const char* phase_names() {
+  return "start,read,floor,filter,meet,gather,count,exchange,cut,emit,select";
+}
 
 void take_phase_clocks(int64_t* clocks, int64_t blocks) {
   static uint32_t sums[tl_topk::kPhaseBlocks][tl_topk::kPhases];

@@ -38,9 +38,9 @@ void run(const LaunchConfig& c, const KernelParams& params) {
 using namespace tl_topk;
 
 // As launched on a GPU with so many multiprocessors: with `clusters`, as many as an H200 holds.
-extern "C" void emulated_topk(const void* scores, long long stride, int rows, int width, int k,
-                              int order, int largest, const int* lengths, const int* starts,
-                              int* indices, void* values, int clusters) {
+extern "C" __attribute__((visibility("default"))) void emulated_topk(
+    const void* scores, long long stride, int rows, int width, int k, int order, int largest,
+    const int* lengths, const int* starts, int* indices, void* values, int clusters) {
   DeviceFacts device;
   device.compute_capability = 90;
   device.sms = 132;
