@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import torch
 from torch import Tensor
 
-from tl_topk._ffi.plan import TopKPlan
 from tl_topk.api import topk_indices
-from tl_topk.arrays import find_library
 from tl_topk.dispatch import Choice
 from tl_topk.indexer.arguments import Arguments
 from tl_topk.indexer.decisions import decided
@@ -59,17 +55,6 @@ def _fill(a: Arguments, way: str, indices: Tensor, keep: bool) -> Tensor:
         if way == "pipelined" and a.k > 0:
             device_scores.select_pages(a, scores, indices)
             return scores
-        if a.k > 0:
-            plan = _overlapping_plan(a.rows, a.width, a.k, a.order, a.device.index)
-            workspace = None  # made ready first: nothing may come between the two kernels
-            if plan.workspace_bytes > 0:
-                library = find_library(scores)
-                assert library is not None  # a plain tensor, made here
-                workspace = library.workspace(scores, plan.workspace_bytes)
-            starts, lengths = device_scores.compute_scores(a, scores)
-            plan.run(scores, indices, None, lengths, starts, workspace)
-            convert_positions(a, indices)
-            return scores
         starts, lengths = device_scores.compute_scores(a, scores)
     selector = "cpu" if way == "cpu" else "dsmem"
     topk_indices(
@@ -83,14 +68,6 @@ def _fill(a: Arguments, way: str, indices: Tensor, keep: bool) -> Tensor:
     )
     convert_positions(a, indices)
     return scores
-
-
-@lru_cache(maxsize=512)
-def _overlapping_plan(rows: int, width: int, k: int, order: str, device: int) -> TopKPlan:
-    """Selects from scores that the kernel ahead on the stream writes, and is launched during it."""
-    plan = TopKPlan(rows, width, k, "float32", order, True, False, "cuda", device)
-    plan.overlap()
-    return plan
 
 
 def _uninitialised(shape: tuple[int, int], _: float, device: torch.device) -> Tensor:
