@@ -153,6 +153,14 @@ class TestPolicies:
             assert (decision.backend, decision.estimate_us) == ("dsmem", None)
             assert "nothing like this was measured of dsmem and pipelined" in decision.reason
 
+    def test_fused_is_not_taken_on_another_gpus_word(self) -> None:
+        problem = scored(64, 1 << 20)
+        decision = model(replace(problem, gpu=NAMED["h100"]))
+        times = {c.backend: c.estimate_us or 0 for c in decision.candidates if not c.refusal}
+        assert decision.backend == "dsmem"
+        assert times["pipelined"] < times["dsmem"]
+        assert "'pipelined' at less" in decision.reason
+
     def test_no_clusters_no_candidates_of_clusters(self) -> None:
         names = [c.name for c in candidates(replace(ready(), gpu=NAMED["a100"]))]
         assert not any("cluster" in name for name in names)

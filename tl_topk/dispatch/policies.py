@@ -39,6 +39,9 @@ def model(problem: Problem) -> Decision:
     able = _able(problem)
     # How many blocks share a row is the native library's choice, and part of what is estimated.
     choices = sorted((c for c in able if c.is_native_choice), key=_time)
+    if _is_guess(choices[0]):
+        native = next((c for c in choices if not (c.refusal or _is_guess(c))), choices[0])
+        choices = [native, *(c for c in choices if c is not native)]
     return _decision(choices[0], able, _by_estimate(problem, choices))
 
 
@@ -154,6 +157,13 @@ def _time(candidate: Candidate) -> float:
     return float("inf") if us is None or candidate.refusal else us
 
 
+def _is_guess(candidate: Candidate) -> bool:
+    """Is it a kernel of TileLang's whose time is known from another GPU alone? The native way is
+    the slower one at worst; this one may be slower by any factor.
+    """
+    return candidate.backend == "pipelined" and candidate.basis == "derived"
+
+
 def _rank(candidate: Candidate) -> tuple[bool, float]:
     return bool(candidate.refusal), _time(candidate)
 
@@ -178,6 +188,9 @@ def _by_estimate(problem: Problem, choices: list[Candidate]) -> str:
     unknown = [c.backend for c in choices if not c.refusal and c.estimate_us is None]
     if unknown:
         text = f"{_named(first)}, as nothing like this was measured of {' and '.join(unknown)}"
+    elif _is_guess(choices[1]) and _time(choices[1]) < _time(first):
+        text = f"{_named(first)} is estimated at {_us(first)}, {choices[1].backend!r} at less"
+        text += f", {_us(choices[1])}, but has never been measured there"
     else:
         text = f"{_named(first)} has the least estimate, {_us(first)}"
         text += f", {choices[1].backend!r} next with {_us(choices[1])}"
