@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include "cuda/indexer_clock.cuh"
 #include "cuda/indexer_exchange.cuh"
 #include "cuda/indexer_scores.cuh"
 #include "key.h"
@@ -111,6 +112,8 @@ __device__ __forceinline__ void filter_tile(const float* sums, float* kept, floa
   using Mine = Dealt<kQueries>;
   constexpr uint32_t kThreads = kTile / kKeysPerWarp * kLanes;
   static_assert(kKept > kMostSampled && kThreads / kLanes <= kMaxWarps);
+  if (turn == 0) mark(kMomentFirst);
+  mark(kMomentScored);
   publish_maxima<kQueries>(sums, state, x, visit, nonce, turn);
 
   const auto offer = [&](uint32_t v, float score, uint32_t of_tile) {

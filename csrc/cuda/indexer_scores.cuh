@@ -133,6 +133,7 @@ __device__ __forceinline__ Work find_work(int groups, int block, int blocks, Ext
   const int longer = total % blocks;  // blocks with one tile more
   const int first = block * share + min(block, longer);
   Work work{total, first, first + share + (block < longer), 0, groups, 0};
+  if (work.first == work.last) work.group_end = 0;
   if (groups == 1 || work.first == work.last) return work;
   int before = 0;
   bool begun = false;
@@ -196,6 +197,11 @@ __device__ __forceinline__ void guess_pages(const int* table, int groups, int ta
 }
 
 // What TileLang programs call: numbers and pointers only.
+
+// The kernel behind this one on the stream may be launched, if it was asked to overlap.
+__device__ __forceinline__ void allow_next_kernel() {
+  asm volatile("griddepcontrol.launch_dependents;");
+}
 
 template <int kTile, int kQueries, int kRatio, bool kLensPerQuery>
 __device__ __forceinline__ void work_on_pages(const int* lens, int groups, int table_width,

@@ -13,6 +13,7 @@
 
 #include "bin_map.h"
 #include "cuda/histogram.cuh"
+#include "cuda/indexer_clock.cuh"
 #include "cuda/indexer_exchange.cuh"
 #include "cuda/indexer_filter.cuh"
 #include "cuda/prefix_sum.cuh"
@@ -60,12 +61,17 @@ struct TailState {
   uint32_t tally[2];
 };
 
+// What the program sets aside for it, in words.
+constexpr uint32_t kTailWords = 800;  // beside the list
+
 // `kThreads` threads, whole warps, with a barrier of their own.
 template <uint32_t kTeamThreads, uint32_t kCapacity>
 class Tail {
   using State = TailState<kCapacity>;
   static constexpr uint32_t kTeamWarps = kTeamThreads / kWarp;
   static_assert(kCapacity * sizeof(Survivor) >= kDigitBins * 4, "digits are counted in the list");
+  static_assert(sizeof(State) <= kCapacity * sizeof(Survivor) + kTailWords * 4);
+  static_assert(kTeamThreads >= kMaxRanked, "each ranks one");
 
  public:
   __device__ Tail(const TailParams& params, State& state, uint32_t team, uint32_t row,
@@ -92,6 +98,7 @@ class Tail {
     sync();
     gather(first, last, nonce);
     sync();
+    mark(kMomentGathered);
     forget(first, last);
     if (length_ <= p_.k) {
       take_all();
@@ -99,6 +106,7 @@ class Tail {
       select_exactly();
     }
     sync();  // the state may be used again
+    mark(kMomentEnd);
   }
 
  private:
@@ -419,6 +427,7 @@ __device__ __forceinline__ void finish_visit(FilterState& state, void* tails, co
   constexpr uint32_t kThreads = kTile / kKeysPerWarp * kLanes;
   constexpr uint32_t kTeamThreads = kThreads / kTeams;
   const Exchange& x = p.exchange;
+  mark(kMomentFloor);
   float ceilings[kQueries];
 #pragma unroll
   for (uint32_t q = 0; q < kQueries; ++q) ceilings[q] = state.ceilings[q];
@@ -438,6 +447,7 @@ __device__ __forceinline__ void finish_visit(FilterState& state, void* tails, co
   }
   named_sync(kConsumersBarrier, kThreads);
   if (threadIdx.x == 0) store_volatile(&state.done, visit.number + 1);
+  mark(kMomentPassed);
   if (!ends) return;
 
   const uint32_t team = threadIdx.x / kTeamThreads;

@@ -9,7 +9,7 @@ from typing import Any
 from tl_topk.indexer.shapes import DIM, PAGE, SCALE_BYTES, WARP, ScoreShape
 from tl_topk.indexer.tensor_maps import TensorMap, host_with_maps
 from tl_topk.tile.compiler import Kernel, Program
-from tl_topk.tile.toolchain import header_folder
+from tl_topk.tile.toolchain import header_folder, with_included
 
 __all__ = ["ARCH", "RESULT_KINDS", "score_kernel"]
 
@@ -62,7 +62,8 @@ def score_kernel(shape: ScoreShape) -> Program:
     here = Path(__file__).parent
     names = ("score_host", "score_program", "shapes", "sizes", "tensor_maps")
     sources = [here / f"{name}.py" for name in names]
-    sources.append(header_folder() / "cuda")
+    header = "indexer_tail" if shape.fused else "indexer_scores"
+    sources += with_included([header_folder() / f"cuda/{header}.cuh"])
 
     def trace() -> Any:
         from tl_topk.indexer.score_program import score_program

@@ -194,6 +194,10 @@ def score_program(shape: ScoreShape) -> Any:
                     rows, width, block, grid, T.address_of(work[0]),
                 )  # fmt: skip
             before = work[5]
+            if fused:
+                T.call_extern("handle", f"{_NATIVE}mark_moment<0>")
+            else:
+                T.call_extern("handle", f"{_NATIVE}allow_next_kernel")
 
             if fused and thread >= consumers + WARP:
                 for g in T.serial(work[3], work[4]):
@@ -256,6 +260,7 @@ def score_program(shape: ScoreShape) -> Any:
                                             ],
                                             barrier=full[stage],
                                             leader_scope_threads=WARP,
+                                            eviction_policy="evict_first",
                                         )
                                     if float8:
                                         T.tma_copy(
@@ -263,6 +268,7 @@ def score_program(shape: ScoreShape) -> Any:
                                             scale_ring[stage, j * PAGE : (j + 1) * PAGE],
                                             barrier=full[stage],
                                             leader_scope_threads=WARP,
+                                            eviction_policy="evict_first",
                                         )
                             else:
                                 key = origin + t * tile
@@ -320,6 +326,8 @@ def score_program(shape: ScoreShape) -> Any:
                                     scaled = origin + t * tile + row_of(v, thread)
                                     scale[v] = scales[T.min(scaled, width - 1)]
                             T.mbarrier_wait_parity(full[stage], phase)
+                            if fused and t == begin:
+                                T.call_extern("handle", f"{_NATIVE}mark_moment<1>")
                             T.gemm(
                                 key_ring[stage, :, :],
                                 query_tile,
