@@ -39,6 +39,7 @@ struct LaunchConfig {
   int64_t shared_bytes = 0;     // dynamic shared memory per block
   int64_t workspace_bytes = 0;  // zeroed once; every launch leaves it zeroed
   SamplePlan sample{};          // of rows as long as the width
+  bool overlaps = false;        // may begin before the kernel ahead on the stream has ended
   std::string reason;           // one sentence
 };
 

@@ -130,6 +130,13 @@ void TopKPlanObj::use(TileKernel kernel, ffi::String why) {
   tile_ = std::move(kernel);
 }
 
+void TopKPlanObj::overlap() {
+  if (prepared_ == nullptr) return;
+  launch_.overlaps = true;
+  prepared_ = with_ffi_errors(
+      [&] { return prepare_cuda(problem_, launch_, static_cast<int>(device_.device_id)); });
+}
+
 void TopKPlanObj::run(DLTensor* scores, DLTensor* indices, OptionalTensor values,
                       OptionalTensor lengths, OptionalTensor row_starts, OptionalTensor workspace) {
   run_given({scores, indices, values.value_or(nullptr), lengths.value_or(nullptr),
@@ -346,6 +353,7 @@ void TopKPlanObj::reflect() {
       .def_ro("config", &Self::config, refl::init(false), "None unless the backend is dsmem")
       .def_ro("reason", &Self::reason, refl::init(false), "one sentence")
       .def_ro("workspace_bytes", &Self::workspace_bytes, refl::init(false))
+      .def("overlap", &Self::overlap)
       .def("run", &Self::run)
       .def("run_mapped", &Self::run_mapped)
       .def("explain", &Self::explain);

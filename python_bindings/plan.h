@@ -53,6 +53,10 @@ class TopKPlanObj : public tvm::ffi::Object {
   // From now on `kernel`, of the backend "pipelined", serves the plan.
   void use(TileKernel kernel, tvm::ffi::String why);
 
+  // From now on launches may begin before the kernel ahead of them on the stream has ended: they
+  // wait for it before they read anything, but are on the GPU by then. Nothing on a CPU.
+  void overlap();
+
   // Checks every argument, then launches on the caller's current stream. Without a workspace the
   // plan uses its own, which one launch at a time may do: a second host thread is refused.
   void run(DLTensor* scores, DLTensor* indices, OptionalTensor values, OptionalTensor lengths,

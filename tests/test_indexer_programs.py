@@ -9,7 +9,7 @@ import pytest
 
 from tl_topk.indexer.arguments import HEADS, MAX_NEXT_N
 from tl_topk.indexer.score_host import score_kernel
-from tl_topk.indexer.shapes import DIM, KEPT_TILES, ScoreShape
+from tl_topk.indexer.shapes import DIM, STATE_WORDS, ScoreShape
 from tl_topk.tile.compiler import lower
 from tl_topk.tile.toolchain import missing_tool
 
@@ -33,7 +33,8 @@ def test_names_tell_programs_apart() -> None:
 def test_blocks_fit(shape: ScoreShape) -> None:
     key_bytes = DIM + 4 if shape.float8 else 2 * DIM  # with their scales
     ring = shape.stages * shape.tile * key_bytes
-    kept = (KEPT_TILES + 1) * shape.queries * shape.tile * 4
+    kept = shape.kept_tiles * shape.dealt * shape.consumers * 4
+    kept += 4 * (STATE_WORDS + shape.tail_words)
     queries = shape.columns * (DIM * (1 if shape.float8 else 2) + 4)
     assert shape.stages >= 3
     assert ring + queries + (kept if shape.fused else 0) < SHARED_MEMORY - 3 * 1024

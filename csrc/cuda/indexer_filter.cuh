@@ -1,144 +1,164 @@
-// The epilogue of a fused indexer's scoring kernel: which scores can still be among the k best?
+// The epilogue of a fused indexer's program: which scores can still be among the k best?
 //
-// The maxima of each warp's first keys are published to all blocks. One warp of each block waits
-// for those of its row and takes the value of such a rank for the floor that the k-th score almost
-// surely lies above it; meanwhile the others score on and keep what they have. From then on a
-// score at or below the floor is dropped by one comparison. A wrong guess costs time, never
-// exactness: the selecting kernel counts what passed.
+// The maxima of each warp's first keys are published to all blocks. For each query one warp of each
+// block waits for those of its row and takes the value of such a rank for the floor that the k-th
+// score almost surely lies above it; meanwhile the others score on and keep what they have. From
+// then on a score at or below the floor is dropped by one comparison. A wrong guess costs time,
+// never exactness: what selects (indexer_tail.cuh) counts what passed.
 #pragma once
 
 #include <cstdint>
 
+#include "cuda/indexer_clock.cuh"
 #include "cuda/indexer_exchange.cuh"
+#include "cuda/indexer_scores.cuh"
 #include "key.h"
 
 namespace tl_topk::indexer {
 
-constexpr uint32_t kLanes = 32;
-constexpr uint32_t kEveryLane = 0xffffffffu;
 constexpr uint32_t kKeysPerWarp = 16;  // of a tile
 constexpr uint32_t kMaxQueries = 4;
-constexpr uint32_t kMaxWarps = 16;
-constexpr uint32_t kSampledTiles = 2;  // of each block, at the most
+constexpr uint32_t kMaxWarps = 8;
+constexpr uint32_t kMinusInfKey = 0x007fffffu;
 
 // A block's, in shared memory; zero at first.
 struct FilterState {
-  uint32_t ready;  // 1 + the visit whose floors are known
-  uint32_t done;   // visits that have ended
+  uint32_t ready[kMaxQueries];  // 1 + the visit whose floor is known
+  uint32_t done;                // visits that have ended
   uint32_t counts[kMaxQueries];
   float floors[kMaxQueries];
-  float ceilings[kMaxQueries];
+  float ceilings[kMaxQueries];  // guesses: the k-th score is not above them
   uint32_t maxima[kMaxQueries][kMaxWarps];
 };
 
 // What the program sets aside, in words.
-static_assert(sizeof(FilterState) <= 80 * 4);
+static_assert(sizeof(FilterState) <= 64 * 4);
+
+__device__ __forceinline__ uint32_t load_volatile(const uint32_t* p) {
+  return *static_cast<const volatile uint32_t*>(p);
+}
+__device__ __forceinline__ void store_volatile(uint32_t* p, uint32_t x) {
+  *static_cast<volatile uint32_t*>(p) = x;
+}
+
+// How many of a block's tiles count for the floor. The more, the nearer it lies to the k-th score;
+// and the later it is known.
+__device__ __forceinline__ uint32_t sampled_tiles(uint32_t most_tiles) {
+  return most_tiles >= 24 ? 4 : most_tiles >= 8 ? 2 : 1;
+}
+constexpr uint32_t kMostSampled = 4;
 
 // Where a block is: which part of which sequence's tiles it does.
 struct Visit {
   uint32_t block;
   uint32_t sequence;
-  uint32_t number;  // of this block's sequences, from 0
-  uint32_t tiles;   // that it does here
+  uint32_t number;      // of this block's sequences, from 0
+  uint32_t tiles;       // that it does here
+  uint32_t most_tiles;  // that any block does altogether
 };
 
-__device__ __forceinline__ uint32_t load_volatile(const uint32_t* p) {
-  return *static_cast<const volatile uint32_t*>(p);
-}
+// What a thread holds of a tile: sums[v] as `weigh` deals them.
+template <uint32_t kQueries>
+struct Dealt {
+  static constexpr uint32_t kCount = (2 * kQueries + 3) / 4;
 
-// Tiles before `block`: all blocks have an equal share, the first few one more.
-__device__ __forceinline__ uint32_t tiles_before(uint32_t block, uint32_t total, uint32_t blocks) {
-  const uint32_t share = total / blocks;
-  return block * share + min(block, total % blocks);
-}
+  static __device__ __forceinline__ uint32_t number(uint32_t v) { return 4 * v + threadIdx.x % 4; }
+  static __device__ __forceinline__ bool valid(uint32_t v) { return number(v) < 2 * kQueries; }
+  static __device__ __forceinline__ uint32_t query(uint32_t v) { return number(v) % kQueries; }
+  // The key's place in the tile.
+  static __device__ __forceinline__ uint32_t place(uint32_t v) {
+    return threadIdx.x / kLanes * kKeysPerWarp + threadIdx.x % kLanes / 4 +
+           number(v) / kQueries * 8;
+  }
+};
 
-__device__ __forceinline__ uint32_t block_of_tile(uint32_t tile, uint32_t total, uint32_t blocks) {
-  const uint32_t share = total / blocks;
-  const uint32_t longer = total % blocks;  // blocks with one tile more
-  if (tile < longer * (share + 1)) return tile / (share + 1);
-  return longer + (tile - longer * (share + 1)) / share;
-}
-
-// The scores of this warp's keys in one kept tile, one a lane; the upper half has none.
-template <uint32_t kTile>
-__device__ __forceinline__ void pass_tile(const float* tile, uint32_t first_position,
-                                          uint32_t query, FilterState& state, Survivor* segment,
-                                          uint32_t capacity) {
-  const uint32_t lane = threadIdx.x % kLanes;
-  const uint32_t at = threadIdx.x / kLanes * kKeysPerWarp + lane;
-  const float score = lane < kKeysPerWarp ? tile[at] : -INFINITY;
-  const bool passes = score > state.floors[query];
-  const uint32_t votes = __ballot_sync(kEveryLane, passes);
-  if (votes == 0) return;
-  uint32_t base = 0;
-  if (lane == 0) base = atomicAdd(&state.counts[query], __popc(votes));
-  base = __shfl_sync(kEveryLane, base, 0);
-  const uint32_t place = base + __popc(votes & ((1u << lane) - 1));
-  if (passes && place < capacity) segment[place] = {score, first_position + at};
-}
-
-// Called by every warp once it has put its scores of tile number `tile` of the row, the visit's
-// `turn`-th, into slot min(turn, kKept) of `kept` (slots, queries, kTile).
-template <uint32_t kTile, uint32_t kQueries, uint32_t kKept>
-__device__ __forceinline__ void filter_tile(const float* kept, FilterState& state,
-                                            const Exchange& x, const Visit& visit, uint32_t nonce,
-                                            uint32_t turn, uint32_t tile) {
-  static_assert(kKept >= kSampledTiles && kQueries <= kMaxQueries);
-  const uint32_t lane = threadIdx.x % kLanes;
+template <uint32_t kQueries>
+__device__ __forceinline__ void publish_maxima(const float* sums, FilterState& state,
+                                               const Exchange& x, const Visit& visit,
+                                               uint32_t nonce, uint32_t turn) {
+  using Mine = Dealt<kQueries>;
+  const uint32_t sampled = min(sampled_tiles(visit.most_tiles), visit.tiles);
+  if (turn >= sampled) return;
   const uint32_t warp = threadIdx.x / kLanes;
-  __syncwarp();
-  if (turn < kSampledTiles) {
-    const bool last = turn + 1 == min(kSampledTiles, visit.tiles);
 #pragma unroll
-    for (uint32_t q = 0; q < kQueries; ++q) {
-      const float* scores = kept + (turn * kQueries + q) * kTile + warp * kKeysPerWarp;
-      const float score = lane < kKeysPerWarp ? scores[lane] : -INFINITY;
-      uint32_t key = __reduce_max_sync(kEveryLane, order_key(__float_as_uint(score)));
-      if (lane == 0) {
-        if (turn > 0) key = max(key, state.maxima[q][warp]);
-        state.maxima[q][warp] = key;
-        if (last) {
-          uint64_t* const place = x.published(x.segment(visit.block, visit.sequence, q)) + warp;
-          *static_cast<volatile uint64_t*>(place) = static_cast<uint64_t>(nonce) << 32 | key;
-        }
+  for (uint32_t q = 0; q < kQueries; ++q) {
+    uint32_t key = 0;
+#pragma unroll
+    for (uint32_t v = 0; v < Mine::kCount; ++v) {
+      if (Mine::valid(v) && Mine::query(v) == q) {
+        key = max(key, order_key(__float_as_uint(sums[v])));
+      }
+    }
+    key = __reduce_max_sync(kEveryLane, key);
+    if (threadIdx.x % kLanes == 0) {
+      if (turn > 0) key = max(key, state.maxima[q][warp]);
+      state.maxima[q][warp] = key;
+      if (turn + 1 == sampled) {
+        store_volatile(x.published(x.segment(visit.block, visit.sequence, q)) + warp,
+                       marked(key, nonce));
       }
     }
   }
-  const bool ends = turn + 1 == visit.tiles;
-  if (turn + 1 < kKept && !ends) return;  // the floors may not be known yet, and there is room
-  uint32_t from = turn;
-  if (turn < kKept) {
-    while (load_volatile(&state.ready) != visit.number + 1) __nanosleep(20);
-    __threadfence_block();
-    from = 0;
-  }
-  for (uint32_t t = from; t <= turn; ++t) {
-#pragma unroll
-    for (uint32_t q = 0; q < kQueries; ++q) {
-      pass_tile<kTile>(kept + (min(t, kKept) * kQueries + q) * kTile, (tile - turn + t) * kTile, q,
-                       state, x.survivors(x.segment(visit.block, visit.sequence, q)), x.capacity);
-    }
-  }
 }
 
-// Called by all `threads` that filter when they are done with a sequence: the heads of the block's
-// segments. `starts` and `ends`: is the row's first tile, or its last, among this block's?
-template <uint32_t kQueries>
-__device__ __forceinline__ void finish_visit(FilterState& state, const Exchange& x,
-                                             const Visit& visit, uint32_t threads, bool starts,
-                                             bool ends) {
-  asm volatile("bar.sync 14, %0;" ::"r"(threads) : "memory");
-  if (threadIdx.x < kQueries) {
-    const uint32_t q = threadIdx.x;
-    *x.head(x.segment(visit.block, visit.sequence, q)) = {state.counts[q], state.floors[q],
-                                                          state.ceilings[q], 0};
-    state.counts[q] = 0;
-    BlockSpan* const span = x.span(visit.sequence * kQueries + q);
-    if (starts) span->first = visit.block;
-    if (ends) span->last = visit.block;
+// Called by all that multiply once they have their scores of the visit's `turn`-th tile, which is
+// the row's `tile`-th. `kept` (kKept, values a thread, threads) holds what is not yet filtered,
+// `memo` the floors from when they are known on.
+template <uint32_t kTile, uint32_t kQueries, uint32_t kKept>
+__device__ __forceinline__ void filter_tile(const float* sums, float* kept, float* memo,
+                                            FilterState& state, const Exchange& x,
+                                            const Visit& visit, uint32_t nonce, uint32_t turn,
+                                            uint32_t tile) {
+  using Mine = Dealt<kQueries>;
+  constexpr uint32_t kThreads = kTile / kKeysPerWarp * kLanes;
+  static_assert(kKept > kMostSampled && kThreads / kLanes <= kMaxWarps);
+  if (turn == 0) mark(kMomentFirst);
+  mark(kMomentScored);
+  publish_maxima<kQueries>(sums, state, x, visit, nonce, turn);
+
+  const auto offer = [&](uint32_t v, float score, uint32_t of_tile) {
+    if (!Mine::valid(v) || !(score > memo[v])) return;
+    const uint32_t q = Mine::query(v);
+    const uint32_t place = atomicAdd(&state.counts[q], 1u);
+    if (place < x.capacity) {
+      x.survivors(x.segment(visit.block, visit.sequence, q))[place] = {
+          score, of_tile * kTile + Mine::place(v)};
+    }
+  };
+  // memo[kCount]: are the floors known, and is nothing kept any more?
+  if (turn > 0 && memo[Mine::kCount] != 0.0f) {
+#pragma unroll
+    for (uint32_t v = 0; v < Mine::kCount; ++v) offer(v, sums[v], tile);
+    return;
   }
-  asm volatile("bar.sync 14, %0;" ::"r"(threads) : "memory");
-  if (threadIdx.x == 0) *static_cast<volatile uint32_t*>(&state.done) = visit.number + 1;
+  const bool must = turn + 1 == visit.tiles || turn + 1 == kKept;
+  bool known;
+  do {
+    known = true;
+#pragma unroll
+    for (uint32_t q = 0; q < kQueries; ++q) {
+      known &= load_volatile(&state.ready[q]) == visit.number + 1;
+    }
+  } while (must && !known);
+  known = __all_sync(kEveryLane, known);
+  memo[Mine::kCount] = known ? 1.0f : 0.0f;
+  float* const slots = kept + threadIdx.x;
+  if (!known) {
+#pragma unroll
+    for (uint32_t v = 0; v < Mine::kCount; ++v) {
+      slots[(turn * Mine::kCount + v) * kThreads] = sums[v];
+    }
+    return;
+  }
+  __threadfence_block();
+#pragma unroll
+  for (uint32_t v = 0; v < Mine::kCount; ++v) {
+    memo[v] = *static_cast<const volatile float*>(&state.floors[Mine::query(v)]);
+    for (uint32_t t = 0; t < turn; ++t) {
+      offer(v, slots[(t * Mine::kCount + v) * kThreads], tile - turn + t);
+    }
+    offer(v, sums[v], tile);
+  }
 }
 
 // Of how many group maxima should the floor be the smallest? 0: there is no floor to be had.
@@ -162,107 +182,104 @@ __device__ __forceinline__ Ranks plan_ranks(uint32_t k, uint32_t length, uint32_
   return {low < m ? static_cast<uint32_t>(low) : 0, high > 1.0f ? static_cast<uint32_t>(high) : 1};
 }
 
-// Called by one warp once for each visit: waits for the row's maxima and finds the floors.
+// Called by one warp for query `q` once for each visit: waits for the row's maxima and finds the
+// floor. The row's tiles follow `before` others of `total`.
 template <uint32_t kTile, uint32_t kQueries>
-__device__ __forceinline__ void find_floors(FilterState& state, const Exchange& x,
-                                            const Visit& visit, uint32_t nonce, uint32_t before,
-                                            uint32_t row_tiles, uint32_t total, uint32_t length,
-                                            uint32_t k) {
+__device__ __forceinline__ void find_floor(FilterState& state, const Exchange& x,
+                                           const Visit& visit, uint32_t q, uint32_t nonce,
+                                           uint32_t before, uint32_t row_tiles, uint32_t total,
+                                           uint32_t length, uint32_t k) {
   constexpr uint32_t kWarpsPerTile = kTile / kKeysPerWarp;
-  constexpr uint32_t kPairs = kWarpsPerTile / 2;     // maxima are read two at a time, as one group
-  constexpr uint32_t kHeld = kPairs == 8 ? 36 : 18;  // 144 blocks; more are not asked
-  constexpr uint32_t kPatience = 64;  // looks, a microsecond each: not all blocks may be running
+  constexpr uint32_t kVectors = kWarpsPerTile / 4;   // of four maxima, of a block
+  constexpr uint32_t kHeld = kVectors == 2 ? 9 : 5;  // vectors a lane: 144 blocks, or 160
+  constexpr uint32_t kPatience = 200;  // looks, half a microsecond each: not all blocks may run
+  static_assert(kVectors == 1 || kVectors == 2);
   const uint32_t lane = threadIdx.x % kLanes;
   uint32_t first = block_of_tile(before, total, x.blocks);
   const uint32_t last = block_of_tile(before + row_tiles - 1, total, x.blocks);
   // A block that comes to this row late is not waited for.
   if (first < last && tiles_before(first, total, x.blocks) < before) ++first;
-  const uint32_t groups = min((last - first + 1) * kPairs, kHeld * kLanes);
-  const uint32_t most_tiles = (total + x.blocks - 1) / x.blocks;
-  const uint32_t group_keys = 2 * kKeysPerWarp * min(kSampledTiles, most_tiles);
-  const Ranks ranks = plan_ranks(k, length, groups, group_keys);
+  const uint32_t vectors = min((last - first + 1) * kVectors, kHeld * kLanes);
+  const uint32_t group_keys = kKeysPerWarp * sampled_tiles(visit.most_tiles);
+  const Ranks ranks = plan_ranks(k, length, 4 * vectors, group_keys);
+
+  uint32_t keys[kHeld][4];
+  bool complete = false;
+  for (uint32_t look = 0; look < kPatience && !complete && ranks.floor != 0; ++look) {
 #pragma unroll
-  for (uint32_t q = 0; q < kQueries; ++q) {
-    uint32_t keys[kHeld];
-    bool complete = false;
-    for (uint32_t look = 0; look < kPatience && !complete && ranks.floor != 0; ++look) {
-      bool all_here = true;
-      // In batches whose loads are all under way before the first is looked at: registers are few.
-      constexpr uint32_t kBatch = 6;
-      static_assert(kHeld % kBatch == 0);
-#pragma unroll
-      for (uint32_t batch = 0; batch < kHeld; batch += kBatch) {
-        uint64_t pairs[kBatch][2];
-#pragma unroll
-        for (uint32_t u = 0; u < kBatch; ++u) {
-          const uint32_t group = min((batch + u) * kLanes + lane, groups - 1);
-          const uint64_t* pair = x.published(x.segment(first + group / kPairs, visit.sequence, q)) +
-                                 group % kPairs * 2;
-          asm volatile("ld.volatile.global.v2.u64 {%0, %1}, [%2];"
-                       : "=l"(pairs[u][0]), "=l"(pairs[u][1])
-                       : "l"(pair));
-        }
-#pragma unroll
-        for (uint32_t u = 0; u < kBatch; ++u) {
-          const uint64_t a = pairs[u][0];
-          const uint64_t b = pairs[u][1];
-          all_here &= a >> 32 == nonce && b >> 32 == nonce;
-          const bool counts = (batch + u) * kLanes + lane < groups;
-          keys[batch + u] = counts ? max(static_cast<uint32_t>(a), static_cast<uint32_t>(b)) : 0;
-        }
-      }
-      complete = __all_sync(kEveryLane, all_here);
+    for (uint32_t u = 0; u < kHeld; ++u) {
+      const uint32_t at = min(u * kLanes + lane, vectors - 1);
+      const uint32_t* from =
+          x.published(x.segment(first + at / kVectors, visit.sequence, q)) + at % kVectors * 4;
+      asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(keys[u][0]), "=r"(keys[u][1]), "=r"(keys[u][2]), "=r"(keys[u][3])
+                   : "l"(from));
     }
-    uint32_t floor = 0;  // the key of NaN: bits_of_key makes it one, see below
-    uint32_t ceiling = 0;
-    if (complete) {
-      uint32_t lowest = 0xffffffffu;
-      uint32_t highest = 0;
+    bool all_here = true;
+#pragma unroll
+    for (uint32_t u = 0; u < kHeld; ++u) {
+#pragma unroll
+      for (uint32_t i = 0; i < 4; ++i) {
+        all_here &= (keys[u][i] & kMarkMask) == (nonce & kMarkMask);
+      }
+    }
+    complete = __all_sync(kEveryLane, all_here);
+  }
+  uint32_t floor = 0;
+  uint32_t ceiling = 0;
+  if (complete) {
+    uint32_t lowest = 0xffffffffu;
+    uint32_t highest = 0;
+#pragma unroll
+    for (uint32_t u = 0; u < kHeld; ++u) {
+      const bool counts = u * kLanes + lane < vectors;
+#pragma unroll
+      for (uint32_t i = 0; i < 4; ++i) {
+        const uint32_t key = keys[u][i] & ~kMarkMask;
+        if (counts) lowest = min(lowest, key);
+        keys[u][i] = counts ? key : 0;
+        highest = max(highest, keys[u][i]);
+      }
+    }
+    lowest = __reduce_min_sync(kEveryLane, lowest);
+    highest = __reduce_max_sync(kEveryLane, highest);
+    // More than `floor` maxima lie above the lower bound, fewer above the upper one.
+    uint32_t below = lowest > 0 ? lowest - 1 : 0;
+    uint32_t above = highest;
+    ceiling = highest | kMarkMask;
+    while (above - below > kMarkMask) {
+      const uint32_t middle = below + (above - below) / 2;
+      uint32_t better = 0;
 #pragma unroll
       for (uint32_t u = 0; u < kHeld; ++u) {
-        if (u * kLanes + lane < groups) lowest = min(lowest, keys[u]);
-        highest = max(highest, keys[u]);
-      }
-      lowest = __reduce_min_sync(kEveryLane, lowest);
-      highest = __reduce_max_sync(kEveryLane, highest);
-      // More than `floor` maxima lie above the lower bound, fewer above the upper one.
-      uint32_t below = lowest > 0 ? lowest - 1 : 0;
-      uint32_t above = highest;
-      ceiling = highest;
-      while (above - below > 1) {
-        const uint32_t middle = below + (above - below) / 2;
-        uint32_t better = 0;
 #pragma unroll
-        for (uint32_t u = 0; u < kHeld; ++u) better += keys[u] > middle;
-        better = __reduce_add_sync(kEveryLane, better);
-        if (better < ranks.ceiling) ceiling = middle;
-        if (better < ranks.floor) {
-          above = middle;
-        } else {
-          below = middle;
-          if (better <= ranks.floor + ranks.floor / 16) break;
-        }
+        for (uint32_t i = 0; i < 4; ++i) better += keys[u][i] > middle;
       }
-      floor = below;
+      better = __reduce_add_sync(kEveryLane, better);
+      if (better < ranks.ceiling) ceiling = middle | kMarkMask;
+      if (better < ranks.floor) {
+        above = middle;
+      } else {
+        below = middle;
+        if (better <= ranks.floor + ranks.floor / 16) break;
+      }
     }
-    // The floors of the visit before may still be needed.
-    while (load_volatile(&state.done) != visit.number) __nanosleep(100);
-    if (lane == 0) {
-      constexpr uint32_t kMinusInfKey = 0x007fffffu;
-      state.floors[q] = floor <= kMinusInfKey ? -INFINITY : __uint_as_float(bits_of_key(floor));
-      state.ceilings[q] =
-          ceiling <= kMinusInfKey ? -INFINITY : __uint_as_float(bits_of_key(ceiling));
-    }
+    floor = below;
   }
-  __threadfence_block();
-  if (lane == 0) *static_cast<volatile uint32_t*>(&state.ready) = visit.number + 1;
+  // The floor of the visit before may still be needed.
+  while (load_volatile(&state.done) != visit.number) __nanosleep(100);
+  if (lane == 0) {
+    const auto value = [](uint32_t key) {
+      return key <= kMinusInfKey ? -INFINITY : __uint_as_float(bits_of_key(key));
+    };
+    state.floors[q] = value(floor);
+    state.ceilings[q] = value(ceiling);
+    __threadfence_block();
+    store_volatile(&state.ready[q], visit.number + 1);
+  }
 }
 
 // What TileLang programs call: numbers and pointers only.
-
-__device__ __forceinline__ void allow_next_kernel() {
-  asm volatile("griddepcontrol.launch_dependents;");
-}
 
 template <uint32_t kTile, uint32_t kQueries>
 __device__ __forceinline__ Exchange exchange_at(void* memory, int blocks, int sequences,
@@ -273,36 +290,29 @@ __device__ __forceinline__ Exchange exchange_at(void* memory, int blocks, int se
 }
 
 template <uint32_t kTile, uint32_t kQueries, uint32_t kKept>
-__device__ __forceinline__ void sift(const void* kept, void* state, void* exchange, int blocks,
-                                     int sequences, int capacity, int nonce, int block,
-                                     int sequence, int number, int tiles, int turn, int tile) {
+__device__ __forceinline__ void sift(const float* sums, float* kept, float* memo, void* state,
+                                     void* exchange, int blocks, int sequences, int capacity,
+                                     int nonce, int block, int sequence, int number, int tiles,
+                                     int total, int turn, int tile) {
   const auto u = [](int x) { return static_cast<uint32_t>(x); };
-  const auto x = exchange_at<kTile, kQueries>(exchange, blocks, sequences, capacity);
   filter_tile<kTile, kQueries, kKept>(
-      static_cast<const float*>(kept), *static_cast<FilterState*>(state), x,
-      {u(block), u(sequence), u(number), u(tiles)}, u(nonce), u(turn), u(tile));
-}
-
-template <uint32_t kTile, uint32_t kQueries>
-__device__ __forceinline__ void conclude(void* state, void* exchange, int blocks, int sequences,
-                                         int capacity, int block, int sequence, int number,
-                                         int tiles, bool starts, bool ends) {
-  const auto u = [](int x) { return static_cast<uint32_t>(x); };
-  const auto x = exchange_at<kTile, kQueries>(exchange, blocks, sequences, capacity);
-  constexpr uint32_t kThreads = kTile / kKeysPerWarp * kLanes;
-  finish_visit<kQueries>(*static_cast<FilterState*>(state), x,
-                         {u(block), u(sequence), u(number), u(tiles)}, kThreads, starts, ends);
+      sums, kept, memo, *static_cast<FilterState*>(state),
+      exchange_at<kTile, kQueries>(exchange, blocks, sequences, capacity),
+      {u(block), u(sequence), u(number), u(tiles), (u(total) + u(blocks) - 1) / u(blocks)},
+      u(nonce), u(turn), u(tile));
 }
 
 template <uint32_t kTile, uint32_t kQueries>
 __device__ __forceinline__ void guess(void* state, void* exchange, int blocks, int sequences,
                                       int capacity, int nonce, int block, int sequence, int number,
-                                      int before, int row_tiles, int total, int length, int k) {
+                                      int query, int before, int row_tiles, int total, int length,
+                                      int k) {
   const auto u = [](int x) { return static_cast<uint32_t>(x); };
-  const auto x = exchange_at<kTile, kQueries>(exchange, blocks, sequences, capacity);
-  find_floors<kTile, kQueries>(*static_cast<FilterState*>(state), x,
-                               {u(block), u(sequence), u(number), 0}, u(nonce), u(before),
-                               u(row_tiles), u(total), u(length), u(k));
+  find_floor<kTile, kQueries>(
+      *static_cast<FilterState*>(state),
+      exchange_at<kTile, kQueries>(exchange, blocks, sequences, capacity),
+      {u(block), u(sequence), u(number), 0, (u(total) + u(blocks) - 1) / u(blocks)}, u(query),
+      u(nonce), u(before), u(row_tiles), u(total), u(length), u(k));
 }
 
 }  // namespace tl_topk::indexer

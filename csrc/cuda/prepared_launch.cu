@@ -62,12 +62,17 @@ class PreparedLaunch {
     launch_.blockDimX = static_cast<unsigned>(config.threads);
     launch_.gridDimY = launch_.gridDimZ = launch_.blockDimY = launch_.blockDimZ = 1;
     launch_.sharedMemBytes = static_cast<unsigned>(config.shared_bytes);
+    launch_.attrs = attributes_;
     if (config.blocks_per_row > 1) {
-      cluster_.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
-      cluster_.value.clusterDim.x = static_cast<unsigned>(config.blocks_per_row);
-      cluster_.value.clusterDim.y = cluster_.value.clusterDim.z = 1;
-      launch_.attrs = &cluster_;
-      launch_.numAttrs = 1;
+      CUlaunchAttribute& cluster = attributes_[launch_.numAttrs++];
+      cluster.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+      cluster.value.clusterDim.x = static_cast<unsigned>(config.blocks_per_row);
+      cluster.value.clusterDim.y = cluster.value.clusterDim.z = 1;
+    }
+    if (config.overlaps) {  // the kernels wait for the one ahead before they read anything
+      CUlaunchAttribute& overlap = attributes_[launch_.numAttrs++];
+      overlap.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+      overlap.value.programmaticStreamSerializationAllowed = 1;
     }
   }
   PreparedLaunch(const PreparedLaunch&) = delete;
@@ -122,7 +127,7 @@ class PreparedLaunch {
   CUcontext context_ = nullptr;    // where function_ is loaded
   CUlaunchConfig launch_{};
   KernelParams params_;
-  CUlaunchAttribute cluster_{};
+  CUlaunchAttribute attributes_[2]{};
   LaunchConfig config_;
   KernelSymbol kernel_;
   int device_;

@@ -92,6 +92,15 @@ class TopKPlan(TopKPlanFields):
             blocks_per_row,
         )
 
+    def overlap(self) -> None:
+        """From now on launches may begin before the kernel ahead of them on the stream has ended.
+
+        They wait for it before they read anything, but are on the GPU by then: programmatic
+        dependent launch, for a kernel ahead that allows it. Nothing on a CPU. Not to be called
+        while another thread runs the plan; a pickled plan forgets it.
+        """
+        super().overlap()
+
     def run(
         self,
         scores: Any,

@@ -32,6 +32,7 @@ def indexer_topk(
     result: str = ...,
     offsets: Tensor | None = ...,
     return_scores: Literal[False] = ...,
+    hint: Tensor | None = ...,
     order: str = ...,
     out: Tensor | None = ...,
     backend: str = ...,
@@ -56,6 +57,7 @@ def indexer_topk(
     result: str = ...,
     offsets: Tensor | None = ...,
     return_scores: Literal[True],
+    hint: Tensor | None = ...,
     order: str = ...,
     out: Tensor | None = ...,
     backend: str = ...,
@@ -79,6 +81,7 @@ def indexer_topk(
     result: str = "positions",
     offsets: Tensor | None = None,
     return_scores: bool = False,
+    hint: Tensor | None = None,
     order: str = "any",
     out: Tensor | None = None,
     backend: str = "auto",
@@ -130,6 +133,9 @@ def indexer_topk(
         offsets: ``(rows,)`` int32, given exactly with ``result="ragged"``.
         return_scores: also return the scores, ``(rows, max_blocks * 64)`` or ``(rows, S)`` float32
             with -inf at what the row does not see.
+        hint: optional int32 ``(rows, m)``: positions that may be among the best, such as the
+            previous step's; any content. It never changes the answer and, as the floor that it
+            could help to guess is found while the keys are on their way, not the time either.
         order: of the slots: ``"any"`` (fastest), ``"index"`` (ascending position) or ``"value"``
             (best first).
         out: optional int32 ``(rows, k)`` to fill.
@@ -179,6 +185,7 @@ def indexer_topk(
         row_ends=row_ends,
         result=result,
         offsets=offsets,
+        hint=hint,
         order=order,
         out=out,
     )

@@ -98,6 +98,7 @@ class Arguments:
         row_ends: Any,
         result: Any,
         offsets: Any,
+        hint: Any,
         order: Any,
         out: Any,
     ) -> Arguments:
@@ -153,6 +154,8 @@ class Arguments:
             _tensor("offsets", offsets, (torch.int32,), on, (rows,))
         else:
             _absent("offsets", offsets, f"result={result!r} has none")
+        if hint is not None:
+            _tensor("hint", hint, (torch.int32,), on, (rows, None))
         if out is not None:
             _tensor("out", out, (torch.int32,), on, (rows, k))
             check_output("out", out, like=q)

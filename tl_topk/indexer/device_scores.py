@@ -53,11 +53,11 @@ def select_pages(a: Arguments, scores: Tensor, indices: Tensor) -> None:
         None,
         lengths,
         exchange.data_ptr(),
+        indices.data_ptr(),
+        _address(a.offsets),
         _SEGMENT,
         next(_nonces) % 0x7FFFFFFF + 1,
         a.k,
-        indices.data_ptr(),
-        _address(a.offsets),
         RESULT_KINDS[a.result],
     )
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 
+from tl_topk._ffi.plan import TopKPlan
 from tl_topk.api import topk_indices
 from tl_topk.dispatch import Choice
 from tl_topk.indexer.arguments import Arguments
@@ -56,6 +59,11 @@ def _fill(a: Arguments, way: str, indices: Tensor, keep: bool) -> Tensor:
             device_scores.select_pages(a, scores, indices)
             return scores
         starts, lengths = device_scores.compute_scores(a, scores)
+        if a.k > 0:
+            plan = _overlapping_plan(*scores.shape, a.k, a.order, a.device.index)
+            plan.run(scores, indices, lengths=lengths, row_starts=starts)
+            convert_positions(a, indices)
+            return scores
     selector = "cpu" if way == "cpu" else "dsmem"
     topk_indices(
         scores,
@@ -68,6 +76,14 @@ def _fill(a: Arguments, way: str, indices: Tensor, keep: bool) -> Tensor:
     )
     convert_positions(a, indices)
     return scores
+
+
+@lru_cache(maxsize=512)
+def _overlapping_plan(rows: int, width: int, k: int, order: str, device: int) -> TopKPlan:
+    """Selects from scores that the kernel ahead on the stream writes, and is launched during it."""
+    plan = TopKPlan(rows, width, k, "float32", order, True, False, "cuda", device)
+    plan.overlap()
+    return plan
 
 
 def _uninitialised(shape: tuple[int, int], _: float, device: torch.device) -> Tensor:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from tl_topk.indexer.shapes import DIM, PAGE, SCALE_BYTES, WARP, ScoreShape
-from tl_topk.indexer.tensor_maps import SecondKernel, TensorMap, host_with_maps
+from tl_topk.indexer.tensor_maps import TensorMap, host_with_maps
 from tl_topk.tile.compiler import Kernel, Program
-from tl_topk.tile.toolchain import header_folder
+from tl_topk.tile.toolchain import header_folder, with_included
 
 __all__ = ["ARCH", "RESULT_KINDS", "score_kernel"]
 
@@ -46,11 +46,11 @@ _SCORING = {
 #: Then those of fused programs.
 _FUSED = {
     "exchange": "uchar*",
+    "indices": "int*",  # (rows, k), written
+    "offsets": "int*",  # (rows,), for ragged results
     "capacity": "int",
     "nonce": "int",
     "k": "int",
-    "indices": "int*",  # (rows, k), written
-    "offsets": "int*",  # (rows,), for ragged results
     "result_kind": "int",
 }
 #: The numbers of indexer_tail.cuh.
@@ -62,8 +62,8 @@ def score_kernel(shape: ScoreShape) -> Program:
     here = Path(__file__).parent
     names = ("score_host", "score_program", "shapes", "sizes", "tensor_maps")
     sources = [here / f"{name}.py" for name in names]
-    if shape.fused:
-        sources.append(header_folder() / "cuda")
+    header = "indexer_tail" if shape.fused else "indexer_scores"
+    sources += with_included([header_folder() / f"cuda/{header}.cuh"])
 
     def trace() -> Any:
         from tl_topk.indexer.score_program import score_program
@@ -127,23 +127,4 @@ def _host(shape: ScoreShape, kernel: Kernel) -> str:
                 swizzled=True,
             )
         )
-    if not shape.fused:
-        return host_with_maps(kernel, _SCORING, maps)
-    exchange = (
-        f"{{exchange, (uint32_t)grid, (uint32_t)groups, {shape.queries}, (uint32_t)capacity,"
-        f" {shape.consumers // WARP}}}"
-    )
-    tail = SecondKernel(
-        include="cuda/indexer_tail.cuh",
-        kernel="tl_topk::indexer::indexer_tail_kernel",
-        shared="tl_topk::indexer::kTailSharedBytes",
-        threads="tl_topk::kThreads",
-        grid="rows * tl_topk::indexer::kTailBlocks",
-        params=(
-            "  const tl_topk::indexer::TailParams tail_params{\n"
-            f"      scores, lengths, indices, table, offsets, {exchange},\n"
-            "      (uint32_t)width, (uint32_t)pages, (uint32_t)k,\n"
-            "      (tl_topk::indexer::Result)result_kind};"
-        ),
-    )
-    return host_with_maps(kernel, {**_SCORING, **_FUSED}, maps, tail)
+    return host_with_maps(kernel, {**_SCORING, **(_FUSED if shape.fused else {})}, maps)

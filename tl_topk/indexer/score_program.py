@@ -22,7 +22,6 @@ import tilelang.language as T  # noqa: N812 (as everywhere)
 
 from tl_topk.indexer.shapes import (
     DIM,
-    KEPT_TILES,
     PAGE,
     PAGE_BYTES,
     SCALE_BYTES,
@@ -33,38 +32,51 @@ from tl_topk.indexer.shapes import (
 
 __all__ = ["score_program"]
 
-_FILTER = "tl_topk::indexer::"
+_NATIVE = "tl_topk::indexer::"
 _CONSUMERS = 3  # the barrier among the threads that multiply
 
 
 def score_program(shape: ScoreShape) -> Any:
     """A ``prim_func``; its arguments are explained in :mod:`tl_topk.indexer.score_host`."""
-    paged, fused = shape.paged, shape.fused
+    paged, fused, float8 = shape.paged, shape.fused, shape.float8
     heads, queries, ratio = shape.heads, shape.queries, shape.compress_ratio
     columns, tile, stages, consumers = shape.columns, shape.tile, shape.stages, shape.consumers
-    tile_pages = tile // PAGE
+    tile_pages, dealt = tile // PAGE, shape.dealt
     groups, rows = T.dynamic("groups"), T.dynamic("rows")
     pages, table_width, width = T.dynamic("pages"), T.dynamic("table_width"), T.dynamic("width")
-    exchange_bytes = T.dynamic("exchange_bytes")
-    key_type = T.float8_e4m3fn if shape.float8 else T.bfloat16
-    panel = 128 if shape.float8 else 64  # columns that lie together in a swizzled tile: 128 bytes
+    exchange_bytes, slots = T.dynamic("exchange_bytes"), T.dynamic("slots")
+    key_type = T.float8_e4m3fn if float8 else T.bfloat16
+    panel = 128 if float8 else 64  # columns that lie together in a swizzled tile: 128 bytes
     lens_columns = queries if shape.lens_per_query else 1
-    page_stride = PAGE_BYTES if shape.float8 else PAGE * DIM
+    page_stride = PAGE_BYTES if float8 else PAGE * DIM
     if paged:
         key_tensor = T.StridedTensor((pages, PAGE, DIM), (page_stride, DIM, 1), key_type)
         scale_tensor = T.StridedTensor((pages, PAGE), (PAGE_BYTES // SCALE_BYTES, 1), T.float32)
     else:
         key_tensor = T.Tensor((width, DIM), key_type)
         scale_tensor = T.Tensor((width,), T.float32)
-    weight_scope = T.alloc_fragment if shape.weights_in_registers else T.alloc_shared
-    sift = f"{_FILTER}sift<{tile}, {queries}, {KEPT_TILES}>"
-    conclude = f"{_FILTER}conclude<{tile}, {queries}>"
-    guess = f"{_FILTER}guess<{tile}, {queries}>"
+    in_registers = shape.weights_in_registers
+    each = "true" if shape.lens_per_query else "false"
+    on_pages = f"{_NATIVE}work_on_pages<{tile}, {queries}, {ratio}, {each}>"
+    in_row = f"{_NATIVE}work_in_row<{tile}, {queries}>"
+    first_pages = f"{_NATIVE}guess_pages<{tile}>"
+    weigh = f"{_NATIVE}weigh<{queries}, {heads}, {'true' if in_registers else 'false'}>"
+    sift = f"{_NATIVE}sift<{tile}, {queries}, {shape.kept_tiles}>"
+    guess = f"{_NATIVE}guess<{tile}, {queries}>"
+    conclude = (
+        f"{_NATIVE}conclude<{tile}, {queries}, {shape.tail_teams}, {shape.list_entries}, {ratio},"
+        f" {each}>"
+    )
 
-    @T.macro
-    def start_of(starts: Any, group: Any, query: Any) -> Any:
-        """The first key that a row sees."""
-        return 0 if paged else starts[T.min(group * queries + query, rows - 1)]
+    def query_of(v: int, thread: Any) -> Any:
+        """The query of a thread's v-th dealt sum."""
+        return T.truncmod(4 * v + T.bitwise_and(thread, 3), queries)
+
+    def row_of(v: int, thread: Any) -> Any:
+        """The place in a tile of its key."""
+        row = T.truncdiv(thread, WARP) * 16 + T.truncdiv(T.bitwise_and(thread, WARP - 1), 4)
+        second = T.truncdiv(4 * v + T.bitwise_and(thread, 3), queries)
+        return row + T.bitwise_and(second, 1) * 8
 
     @T.macro
     def length_of(lens: Any, lengths: Any, group: Any, query: Any) -> Any:
@@ -88,7 +100,7 @@ def score_program(shape: ScoreShape) -> Any:
             origin = width
             for query in T.serial(queries):
                 if length_of(lens, lengths, group, query) > 0:
-                    origin = T.min(origin, start_of(starts, group, query))
+                    origin = T.min(origin, starts[T.min(group * queries + query, rows - 1)])
         return origin
 
     @T.macro
@@ -101,7 +113,8 @@ def score_program(shape: ScoreShape) -> Any:
             for query in T.serial(queries):
                 length = length_of(lens, lengths, group, query)
                 if length > 0:
-                    extent = T.max(extent, start_of(starts, group, query) - origin + length)
+                    start = 0 if paged else starts[T.min(group * queries + query, rows - 1)]
+                    extent = T.max(extent, start - origin + length)
         return extent
 
     @T.prim_func
@@ -116,14 +129,17 @@ def score_program(shape: ScoreShape) -> Any:
         lengths: T.Tensor((rows,), T.int32),
         scores: T.Tensor((rows, width), T.float32),
         exchange: T.Tensor((exchange_bytes,), T.uint8),
+        indices: T.Tensor((slots,), T.int32),
+        offsets: T.Tensor((rows,), T.int32),
         capacity: T.int32,
         nonce: T.int32,
         k: T.int32,
+        result_kind: T.int32,
         grid: T.int32,
     ):
         with T.Kernel(grid, threads=shape.threads) as block:
-            if fused:
-                T.import_source('#include "cuda/indexer_filter.cuh"\n')
+            header = "indexer_tail" if fused else "indexer_scores"
+            T.import_source(f'#include "cuda/{header}.cuh"\n')
             query_tile = T.alloc_shared((columns, DIM), key_type)
             key_ring = T.alloc_shared((stages, tile, DIM), key_type)
             scale_ring = T.alloc_shared((stages, tile), T.float32)
@@ -134,51 +150,78 @@ def score_program(shape: ScoreShape) -> Any:
             query_full = T.alloc_barrier(WARP)
             query_empty = T.alloc_barrier(consumers // WARP)
             products = T.alloc_fragment((tile, columns), T.float32)
-            products_by_query = T.reshape(products, (tile, queries, heads))
-            sums = T.alloc_fragment((tile, queries), T.float32)
-            weight = weight_scope((columns,), T.float32)
-            page = T.alloc_fragment((tile,), T.int32)
-            scale = T.alloc_fragment((tile,), T.float32)
-            kept = T.alloc_shared((KEPT_TILES + 1, queries, tile), T.float32)
+            # Of them a thread's share, as the tensor core deals them.
+            mine = T.alloc_local((columns // 2,), T.float32)
+            weight = T.alloc_local((columns // 4,), T.float32)
+            all_weights = T.alloc_shared((columns,), T.float32)
+            kept = T.alloc_shared((shape.kept_tiles * dealt * consumers,), T.float32)
             state = T.alloc_shared((STATE_WORDS,), T.int32)
+            tails = T.alloc_shared((shape.tail_words,), T.int32)
 
             thread = T.get_thread_binding()
-            total = T.alloc_var(T.int32, init=0)  # tiles of all groups
+            work = T.alloc_local((6,), T.int32)  # total, first, last, group, group_end, before
+            guessed = T.alloc_local((3,), T.int32)  # group, tile, page
+            sources = T.alloc_local((tile_pages,), T.int32)  # the pages of a tile
+            # Of a thread's sums: what their rows see, and the scales of their keys.
+            sums = T.alloc_local((dealt,), T.float32)
+            memo = T.alloc_local((dealt + 1,), T.float32)
+            ends = T.alloc_local((dealt,), T.int32)
+            begins = T.alloc_local((dealt,), T.int32)
+            scale = T.alloc_local((dealt,), T.float32)
             before = T.alloc_var(T.int32, init=0)  # tiles of the groups before this one
-            turn = T.alloc_var(T.int32, init=0)  # tiles done by this block
+            stage = T.alloc_var(T.int32, init=0)
+            phase = T.alloc_var(T.int32, init=0)  # how often the ring has gone round, modulo 2
             visits = T.alloc_var(T.int32, init=0)  # groups begun by this block
             numbers = T.alloc_var(T.int32, init=0)  # of the next pages, one a lane
-            sources = T.alloc_local((tile_pages,), T.int32)  # the pages of a tile
+            page = T.alloc_var(T.int32, init=0)
             if fused:
-                T.call_extern("handle", f"{_FILTER}allow_next_kernel")
                 if thread < STATE_WORDS:
                     state[thread] = 0
                 T.sync_threads()
-            for g in T.serial(groups):
-                origin = origin_of(starts, lens, lengths, g)
-                total += T.ceildiv(extent_of(starts, lens, lengths, g, origin), tile)
-            share, longer = T.truncdiv(total, grid), T.truncmod(total, grid)
-            first = block * share + T.min(block, longer)
-            last = (block + 1) * share + T.min(block + 1, longer)
+            if paged:
+                if thread >= consumers:
+                    T.call_extern(
+                        "handle", first_pages, T.address_of(table[0, 0]), groups, table_width,
+                        block, grid, T.address_of(guessed[0]),
+                    )  # fmt: skip
+                T.call_extern(
+                    "handle", on_pages, T.address_of(lens[0, 0]), groups, table_width, block,
+                    grid, T.address_of(work[0]),
+                )  # fmt: skip
+            else:
+                T.call_extern(
+                    "handle", in_row, T.address_of(starts[0]), T.address_of(lengths[0]), groups,
+                    rows, width, block, grid, T.address_of(work[0]),
+                )  # fmt: skip
+            before = work[5]
+            if fused:
+                T.call_extern("handle", f"{_NATIVE}mark_moment<0>")
+            else:
+                T.call_extern("handle", f"{_NATIVE}allow_next_kernel")
 
-            if thread >= consumers + WARP:
-                for g in T.serial(groups):
+            if fused and thread >= consumers + WARP:
+                for g in T.serial(work[3], work[4]):
                     extent = extent_of(starts, lens, lengths, g, 0)
                     tiles = T.ceildiv(extent, tile)
-                    if T.max(first - before, 0) < T.min(last - before, tiles):
-                        T.call_extern(
-                            "handle", guess, T.address_of(state[0]), T.address_of(exchange[0]),
-                            grid, groups, capacity, nonce, block, g, visits,
-                            before, tiles, total, extent, k,
-                        )  # fmt: skip
+                    if T.max(work[1] - before, 0) < T.min(work[2] - before, tiles):
+                        for part in T.serial(T.ceildiv(queries, shape.guessers)):
+                            guesser = T.truncdiv(thread - consumers - WARP, WARP)
+                            asked = part * shape.guessers + guesser
+                            if asked < queries:
+                                T.call_extern(
+                                    "handle", guess, T.address_of(state[0]),
+                                    T.address_of(exchange[0]), grid, groups, capacity, nonce,
+                                    block, g, visits, asked, before, tiles, work[0],
+                                    length_of(lens, lengths, g, asked), k,
+                                )  # fmt: skip
                         visits += 1
                     before += tiles
             elif thread >= consumers:
-                for g in T.serial(groups):
+                for g in T.serial(work[3], work[4]):
                     origin = origin_of(starts, lens, lengths, g)
                     extent = extent_of(starts, lens, lengths, g, origin)
                     tiles = T.ceildiv(extent, tile)
-                    begin, end = T.max(first - before, 0), T.min(last - before, tiles)
+                    begin, end = T.max(work[1] - before, 0), T.min(work[2] - before, tiles)
                     if begin < end:
                         T.mbarrier_wait_parity(query_empty, (visits & 1) ^ 1)
                         T.tma_copy(
@@ -194,12 +237,14 @@ def score_program(shape: ScoreShape) -> Any:
                             at = T.bitwise_and(t - begin, WARP // tile_pages - 1) * tile_pages
                             if paged and at == 0:
                                 number = t * tile_pages + thread - consumers
+                                if g == guessed[0] and t == guessed[1]:
+                                    numbers = guessed[2]
+                                else:
+                                    numbers = table[g, T.min(number, table_width - 1)]
                                 # TMA fills pages that are not there with zeros.
-                                numbers = T.if_then_else(
-                                    number * PAGE < extent, table[g, number], -1
-                                )
-                            stage = T.truncmod(turn, stages)
-                            T.mbarrier_wait_parity(empty[stage], (T.truncdiv(turn, stages) & 1) ^ 1)
+                                if number * PAGE >= extent:
+                                    numbers = -1
+                            T.mbarrier_wait_parity(empty[stage], phase ^ 1)
                             if paged:
                                 # Apart from the copies, which one lane alone makes: all take part.
                                 for j in T.unroll(tile_pages):
@@ -215,13 +260,15 @@ def score_program(shape: ScoreShape) -> Any:
                                             ],
                                             barrier=full[stage],
                                             leader_scope_threads=WARP,
+                                            eviction_policy="evict_first",
                                         )
-                                    if shape.float8:
+                                    if float8:
                                         T.tma_copy(
                                             scales[sources[j], 0:PAGE],
                                             scale_ring[stage, j * PAGE : (j + 1) * PAGE],
                                             barrier=full[stage],
                                             leader_scope_threads=WARP,
+                                            eviction_policy="evict_first",
                                         )
                             else:
                                 key = origin + t * tile
@@ -233,36 +280,54 @@ def score_program(shape: ScoreShape) -> Any:
                                         leader_scope_threads=WARP,
                                     )
                             T.mbarrier_arrive(full[stage])
-                            turn += 1
+                            stage += 1
+                            if stage == stages:
+                                stage = 0
+                                phase ^= 1
                     before += tiles
             else:
-                if paged and not shape.lens_are_lengths and block == 0:
+                if paged and not fused and not shape.lens_are_lengths and block == 0:
                     for g in T.serial(groups):
                         for query in T.serial(queries):
                             if thread == 0:
                                 lengths[g * queries + query] = length_of(lens, lengths, g, query)
-                for g in T.serial(groups):
+                for g in T.serial(work[3], work[4]):
                     origin = origin_of(starts, lens, lengths, g)
                     extent = extent_of(starts, lens, lengths, g, origin)
                     tiles = T.ceildiv(extent, tile)
-                    begin, end = T.max(first - before, 0), T.min(last - before, tiles)
+                    begin, end = T.max(work[1] - before, 0), T.min(work[2] - before, tiles)
                     if begin < end:
-                        if not shape.weights_in_registers:
+                        if in_registers:
+                            for j in T.unroll(columns // 8):
+                                for c in T.unroll(2):
+                                    column = g * columns + j * 8 + T.bitwise_and(thread, 3) * 2 + c
+                                    weight[2 * j + c] = weights[T.min(column, rows * heads - 1)]
+                        else:
                             T.sync_threads(_CONSUMERS, consumers)  # the ones before have been read
-                        T.copy(weights[g * columns : (g + 1) * columns], weight)
-                        if not shape.weights_in_registers:
+                            for c in T.serial(T.ceildiv(columns, consumers)):
+                                at = T.min(c * consumers + thread, columns - 1)
+                                all_weights[at] = weights[
+                                    T.min(g * columns + at, rows * heads - 1)
+                                ]
                             T.sync_threads(_CONSUMERS, consumers)
+                        for v in T.unroll(dealt):
+                            ends[v] = length_of(lens, lengths, g, query_of(v, thread))
+                            if not paged:
+                                row_number = g * queries + query_of(v, thread)
+                                begins[v] = starts[T.min(row_number, rows - 1)]
                         T.mbarrier_wait_parity(query_full, visits & 1)
                         for t in T.serial(begin, end):
-                            stage = T.truncmod(turn, stages)
                             # These are on their way while the keys are awaited.
                             if paged:
-                                for i in T.Parallel(tile):
-                                    page[i] = table[g, t * tile_pages + i // PAGE]
-                            elif shape.float8:
-                                for i in T.Parallel(tile):
-                                    scale[i] = scales[origin + t * tile + i]
-                            T.mbarrier_wait_parity(full[stage], T.truncdiv(turn, stages) & 1)
+                                place = t * tile_pages + T.truncdiv(thread, 2 * PAGE)
+                                page = table[g, T.min(place, table_width - 1)]
+                            elif float8:
+                                for v in T.unroll(dealt):
+                                    scaled = origin + t * tile + row_of(v, thread)
+                                    scale[v] = scales[T.min(scaled, width - 1)]
+                            T.mbarrier_wait_parity(full[stage], phase)
+                            if fused and t == begin:
+                                T.call_extern("handle", f"{_NATIVE}mark_moment<1>")
                             T.gemm(
                                 key_ring[stage, :, :],
                                 query_tile,
@@ -271,49 +336,64 @@ def score_program(shape: ScoreShape) -> Any:
                                 clear_accum=True,
                                 policy=T.GemmWarpPolicy.FullRow,
                             )
-                            for i, j in T.Parallel(tile, columns):
-                                products[i, j] = T.max(products[i, j], 0) * weight[j]
-                            T.reduce_sum(products_by_query, sums, dim=2)
-                            if paged and shape.float8:
-                                for i, n in T.Parallel(tile, queries):
-                                    sums[i, n] *= scale_ring[stage, i]
-                            elif shape.float8:
-                                for i, n in T.Parallel(tile, queries):
-                                    sums[i, n] *= scale[i]
+                            if paged and float8:
+                                for v in T.unroll(dealt):
+                                    scale[v] = scale_ring[stage, row_of(v, thread)]
                             T.sync_warp()
                             if thread % WARP == 0:
                                 T.mbarrier_arrive(empty[stage])
-                            if paged:
-                                for i, n in T.Parallel(tile, queries):
-                                    seen = t * tile + i < length_of(lens, lengths, g, n)
-                                    there = page[i] >= 0 and page[i] < pages
-                                    sums[i, n] = T.if_then_else(
-                                        seen and there, sums[i, n], -T.infinity(T.float32)
-                                    )
-                                for i, n in T.Parallel(tile, queries):
-                                    scores[g * queries + n, t * tile + i] = sums[i, n]
-                            else:
-                                for i, n in T.Parallel(tile, queries):
-                                    key = origin + t * tile + i
-                                    past = key - start_of(starts, g, n)
-                                    length = length_of(lens, lengths, g, n)
-                                    if past >= 0 and past < length:
-                                        scores[g * queries + n, key] = sums[i, n]
-                            if fused:
-                                for i, n in T.Parallel(tile, queries):
-                                    kept[T.min(t - begin, KEPT_TILES), n, i] = sums[i, n]
+                            stage += 1
+                            if stage == stages:
+                                stage = 0
+                                phase ^= 1
+                            for i, j in T.Parallel(tile, columns):
                                 T.call_extern(
-                                    "handle", sift, T.address_of(kept[0, 0, 0]),
+                                    "handle", f"{_NATIVE}keep", T.address_of(mine[0]),
+                                    j // 8 * 4 + i % 16 // 8 * 2 + j % 2, products[i, j],
+                                )  # fmt: skip
+                            T.call_extern(
+                                "handle", weigh, T.address_of(mine[0]),
+                                T.address_of(weight[0] if in_registers else all_weights[0]),
+                                T.address_of(sums[0]),
+                            )  # fmt: skip
+                            for v in T.unroll(dealt):
+                                value = T.alloc_var(T.float32, init=0)
+                                row = row_of(v, thread)
+                                owned = 4 * v + T.bitwise_and(thread, 3) < 2 * queries
+                                query_row = g * queries + query_of(v, thread)
+                                value = sums[v]
+                                if float8:
+                                    value *= scale[v]
+                                if paged:
+                                    seen = t * tile + row < ends[v]
+                                    there = page >= 0 and page < pages
+                                    if not (seen and there):
+                                        value = -T.infinity(T.float32)
+                                    if owned and t * tile + row < width:
+                                        scores[query_row, t * tile + row] = value
+                                    sums[v] = value
+                                else:
+                                    position = origin + t * tile + row
+                                    past = position - begins[v]
+                                    if owned and past >= 0 and past < ends[v]:
+                                        scores[query_row, position] = value
+                            if fused:
+                                T.call_extern(
+                                    "handle", sift, T.address_of(sums[0]),
+                                    T.address_of(kept[0]), T.address_of(memo[0]),
                                     T.address_of(state[0]), T.address_of(exchange[0]),
                                     grid, groups, capacity, nonce, block, g, visits,
-                                    end - begin, t - begin, t,
+                                    end - begin, work[0], t - begin, t,
                                 )  # fmt: skip
-                            turn += 1
                         if fused:
                             T.call_extern(
                                 "handle", conclude, T.address_of(state[0]),
-                                T.address_of(exchange[0]), grid, groups, capacity, block, g,
-                                visits, end - begin, begin == 0, end == tiles,
+                                T.address_of(tails[0]), T.address_of(exchange[0]), grid, groups,
+                                capacity, nonce, block, g, visits, end - begin, work[0], before,
+                                end == tiles, T.address_of(lens[0, 0]),
+                                T.address_of(scores[0, 0]), T.address_of(indices[0]),
+                                T.address_of(table[0, 0]), T.address_of(offsets[0]), width, pages,
+                                k, result_kind,
                             )  # fmt: skip
                         visits += 1
                         T.sync_warp()

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from tl_topk.indexer.sizes import DIM, PAGE, SCALE_BYTES
 
 __all__ = [
-    "DIM", "KEPT_TILES", "PAGE", "PAGE_BYTES", "SCALE_BYTES", "STATE_WORDS", "WARP", "ScoreShape",
+    "DIM", "PAGE", "PAGE_BYTES", "SCALE_BYTES", "STATE_WORDS", "WARP", "ScoreShape",
 ]  # fmt: skip
 
 WARP = 32
-KEPT_TILES = 4  # whose scores a block keeps until the floor is known
-STATE_WORDS = 80  # of the filter: at least sizeof(FilterState) / 4
+STATE_WORDS = 64  # of the filter: at least sizeof(FilterState) / 4
 PAGE_BYTES = PAGE * (DIM + SCALE_BYTES)  # of float8 keys
 _SHARED_BYTES = 224 * 1024
 _MAX_STAGES = 8
@@ -72,13 +71,18 @@ class ScoreShape:
     @property
     def tile(self) -> int:
         """Keys multiplied at once: as many as leaves the threads registers enough."""
-        if self.blocks_per_multiprocessor > 1:
+        if self.paged or not self.float8 or self.columns > 128:
             return 128
-        return 256 if self.float8 and self.columns <= 128 else 128
+        return 192
 
     @property
     def weights_in_registers(self) -> bool:
-        return self.columns <= 64
+        return self.columns <= 128
+
+    @property
+    def dealt(self) -> int:
+        """Sums that a thread has of a tile: two keys and the queries, over four lanes."""
+        return -(-2 * self.queries // 4)
 
     @property
     def consumers(self) -> int:
@@ -86,17 +90,48 @@ class ScoreShape:
         return 2 * self.tile
 
     @property
+    def guessers(self) -> int:
+        """Warps that find floors, each of every so manyth query."""
+        return min(self.queries, 2) if self.fused else 0
+
+    @property
+    def helpers(self) -> int:
+        """Threads that do not multiply: a warp that loads, and those that find floors."""
+        return (1 + self.guessers) * WARP
+
+    @property
     def threads(self) -> int:
-        """The consumers, a warp that loads, and in fused programs one that finds floors."""
-        return self.consumers + (2 if self.fused else 1) * WARP
+        return self.consumers + self.helpers
+
+    @property
+    def kept_tiles(self) -> int:
+        """Tiles whose scores a block keeps until the floor is known."""
+        return 12 if self.dealt == 1 else 8
+
+    @property
+    def tail_teams(self) -> int:
+        """Threads that multiply select from the rows of a sequence in so many teams at once."""
+        return 2 if self.queries > 1 and self.float8 else 1
+
+    @property
+    def list_entries(self) -> int:
+        """Candidates that a team can hold."""
+        return (8192 if self.queries == 1 else 6144) if self.float8 else 5120
+
+    @property
+    def tail_words(self) -> int:
+        """At least sizeof(TailState) / 4, of all teams."""
+        return self.tail_teams * (2 * self.list_entries + 800)
 
     @property
     def stages(self) -> int:
         row_bytes = DIM + SCALE_BYTES if self.float8 else 2 * DIM
         query_bytes = self.columns * DIM * (1 if self.float8 else 2)
-        kept_bytes = (KEPT_TILES + 1) * self.queries * self.tile * 4 if self.fused else 0
+        kept_bytes = self.kept_tiles * self.dealt * self.consumers * 4
         ring_bytes = _SHARED_BYTES // self.blocks_per_multiprocessor
-        ring_bytes -= query_bytes + kept_bytes + 4 * self.columns
+        ring_bytes -= query_bytes + 4 * self.columns
+        if self.fused:
+            ring_bytes -= kept_bytes + 4 * (self.tail_words + STATE_WORDS)
         return min(_MAX_STAGES, ring_bytes // (self.tile * row_bytes))
 
     @property
@@ -107,5 +142,4 @@ class ScoreShape:
     def exchange_bytes(self, blocks: int, sequences: int, capacity: int) -> int:
         """Of ``indexer_exchange.cuh``'s Exchange, for segments of ``capacity`` survivors."""
         segments = (blocks + sequences) * self.queries
-        head = 16 + 8 * (self.consumers // WARP)
-        return segments * (head + 8 * capacity) + 8 * sequences * self.queries
+        return segments * (4 * (self.consumers // WARP) + 16 + 8 * capacity)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tl_topk.tile.compiler import HOST_HEAD, Kernel, fill
 
-__all__ = ["SecondKernel", "TensorMap", "host_with_maps"]
+__all__ = ["TensorMap", "host_with_maps"]
 
 
 @dataclass(frozen=True)
@@ -51,32 +51,10 @@ class TensorMap:
         return fill(_MAP, values)
 
 
-@dataclass(frozen=True)
-class SecondKernel:
-    """A hand-written kernel that the same call launches behind the first one, overlapping its end.
-
-    Attributes:
-        include: the header that defines it.
-        kernel: its name.
-        shared: dynamic shared memory per block, a C expression.
-        threads: per block, a C expression.
-        grid: thread blocks, a C expression over the arguments.
-        params: declares ``tail_params``, its only parameter, from the arguments.
-    """
-
-    include: str
-    kernel: str
-    shared: str
-    threads: str
-    grid: str
-    params: str
-
-
 def host_with_maps(
     kernel: Kernel,
     arguments: Mapping[str, str],
     maps: Sequence[TensorMap],
-    second: SecondKernel | None = None,
 ) -> str:
     """The exported ``launch(*arguments, grid, stream)`` and ``prepare()``.
 
@@ -96,9 +74,6 @@ def host_with_maps(
         for position, (name, kind) in enumerate(named.items())
     ]
     values = {
-        "include": "" if second is None else f'#include "{second.include}"',
-        "prepare_second": "" if second is None else fill(_PREPARE_SECOND, vars(second)),
-        "launch_second": "" if second is None else fill(_LAUNCH_SECOND, vars(second)),
         "symbol": kernel.symbol,
         "count": len(named) + 1,
         "stream": len(named),
@@ -131,8 +106,6 @@ _HOST = (
 #include <cuda.h>
 #include <cuda_runtime.h>
 #include <tvm/ffi/c_api.h>
-@include@
-
 """
     + HOST_HEAD
     + r"""
@@ -150,7 +123,6 @@ TL_TOPK_EXPORT int __tvm_ffi_prepare(void*, const TVMFFIAny*, int32_t, TVMFFIAny
   (void)cudaThreadExchangeStreamCaptureMode(&mode);
   cudaError_t status = cudaFuncSetAttribute(
       (const void*)@symbol@, cudaFuncAttributeMaxDynamicSharedMemorySize, @shared@);
-@prepare_second@
   void* found = nullptr;
   cudaDriverEntryPointQueryResult answer;
   if (status == cudaSuccess) {
@@ -163,6 +135,17 @@ TL_TOPK_EXPORT int __tvm_ffi_prepare(void*, const TVMFFIAny*, int32_t, TVMFFIAny
   tl_topk_encode = (decltype(tl_topk_encode))found;
   return 0;
 }
+
+#ifdef TL_TOPK_PHASE_CLOCK
+// Where the device keeps the clocks of the last launch.
+TL_TOPK_EXPORT int __tvm_ffi_clocks(void*, const TVMFFIAny*, int32_t, TVMFFIAny* result) {
+  void* clocks = nullptr;
+  const cudaError_t status = cudaGetSymbolAddress(&clocks, tl_topk::indexer::clocks);
+  result->type_index = kTVMFFIInt;
+  result->v_int64 = (int64_t)clocks;
+  return tl_topk_status(status);
+}
+#endif
 
 TL_TOPK_EXPORT int __tvm_ffi_launch(void*, const TVMFFIAny* arguments, int32_t count,
                                     TVMFFIAny* result) {
@@ -179,30 +162,7 @@ TL_TOPK_EXPORT int __tvm_ffi_launch(void*, const TVMFFIAny* arguments, int32_t c
   launch.blockDim = dim3(@threads@);
   launch.dynamicSmemBytes = @shared@;
   launch.stream = (cudaStream_t)arguments[@stream@].v_int64;
-  cudaError_t status = cudaLaunchKernelExC(&launch, (const void*)@symbol@, parameters);
-@launch_second@
-  return tl_topk_status(status);
+  return tl_topk_status(cudaLaunchKernelExC(&launch, (const void*)@symbol@, parameters));
 }
 """
 )
-
-_PREPARE_SECOND = r"""
-  if (status == cudaSuccess) {
-    status = cudaFuncSetAttribute((const void*)@kernel@,
-                                  cudaFuncAttributeMaxDynamicSharedMemorySize, @shared@);
-  }
-"""
-
-_LAUNCH_SECOND = r"""
-  if (status != cudaSuccess) return tl_topk_status(status);
-@params@
-  launch.gridDim = dim3((unsigned)(@grid@));
-  launch.blockDim = dim3(@threads@);
-  launch.dynamicSmemBytes = @shared@;
-  cudaLaunchAttribute overlap;
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
-  launch.attrs = &overlap;
-  launch.numAttrs = 1;
-  status = cudaLaunchKernelEx(&launch, @kernel@, tail_params);
-"""

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 
@@ -22,6 +23,7 @@ __all__ = [
     "nvcc",
     "tilelang_module",
     "tilelang_version",
+    "with_included",
 ]
 
 #: What to install; versions as in pyproject.toml.
@@ -119,12 +121,18 @@ def header_folder() -> Path:
 @functools.cache
 def device_headers() -> tuple[Path, ...]:
     """The headers for TileLang programs and all that those include, in a fixed order."""
-    found = set((header_folder() / "lang").glob("*.cuh"))
+    return with_included((header_folder() / "lang").glob("*.cuh"))
+
+
+def with_included(headers: Iterable[Path]) -> tuple[Path, ...]:
+    """Device headers and all of ours that those include, in a fixed order."""
+    found = {header.resolve() for header in headers}
     left = list(found)
     while left:
         file = left.pop()
         for name in re.findall(r'^#include "(.+)"', file.read_text(), re.MULTILINE):
-            included = (file.parent / name).resolve()
+            beside = file.parent / name
+            included = (beside if beside.is_file() else header_folder() / name).resolve()
             if included not in found:
                 found.add(included)
                 left.append(included)
