@@ -103,6 +103,8 @@ def _ready() -> Iterator[Question]:
             yield from (Question(rows, width, k) for width in widths)
     for rows in (1, 3, 6, 12, 24, 48, 96):  # between the powers of two
         yield from (Question(rows, width) for width in (10_000, 40_000, 120_000, 500_000))
+    for rows in (1, 4, 16, 64):  # short rows
+        yield from (Question(rows, width, 512) for width in (K, 1500, 2 * K, 3000))
     for rows in (1, 16, 64):
         for width in (16 * K, 64 * K, 256 * K, M):
             yield Question(rows, width, dtype="bfloat16")

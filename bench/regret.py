@@ -61,7 +61,10 @@ def contests(
         if left < 0:
             print(f"stopped after {number} of {len(questions)}", file=sys.stderr)
             return
-        yield contest(question, candidates, clock)
+        try:
+            yield contest(question, candidates, clock)
+        except RuntimeError as error:  # a kernel that was not compiled ahead of time
+            print(f"{question}: {error}", file=sys.stderr)
 
 
 def main() -> None:

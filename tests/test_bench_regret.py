@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -12,47 +13,8 @@ from bench import fit_costs, regret_figures
 from bench.contest import READY, SCORED, Contest, Question, Scored
 from bench.regret_tables import choice, ready_table, regrets, scored_table, summary
 from bench.results import READY_SUITE, RESULTS, SCORED_SUITE, Document, load
+from bench_contests import H200, document, estimated, ready_document, scored_document
 from tl_topk.dispatch import model, rule
-from tl_topk.dispatch.candidates import candidates
-from tl_topk.dispatch.costs import estimate
-from tl_topk.dispatch.devices import NAMED
-
-H200 = NAMED["h200"]
-MACHINE = {
-    "gpu": H200.name,
-    "driver": "1",
-    "cuda": "13",
-    "torch": "2",
-    "sms": H200.sms,
-    "shared_memory_per_block": H200.shared_memory_per_block,
-    "l2_bytes": H200.l2_bytes,
-    "coresident_clusters": list(H200.coresident_clusters),
-}
-
-
-def estimated(question: Question, **changes: float) -> Contest:
-    """A contest in which everybody takes what is estimated, but for ``changes``."""
-    problem = fit_costs.problem_of(question, H200)
-    us = {}
-    for candidate in candidates(problem):
-        expected, _ = estimate(problem, candidate.kernel, candidate.config)
-        if expected is not None and not candidate.refusal:
-            us[candidate.name] = expected
-    us |= changes
-    return Contest(question, us, dict.fromkeys(us, 0.0))
-
-
-def document(suite: str, contests: list[Contest]) -> Document:
-    results = json.loads(json.dumps([contest.as_dict() for contest in contests]))
-    return Document(suite, "command", "commit", "date", MACHINE, complete=True, results=results)
-
-
-def ready_document() -> Document:
-    return document(READY_SUITE, [estimated(question) for question in READY])
-
-
-def scored_document() -> Document:
-    return document(SCORED_SUITE, [estimated(question) for question in SCORED])
 
 
 def test_the_grid_is_large_enough() -> None:
@@ -146,7 +108,7 @@ def test_the_default_policy_is_good_enough() -> None:
     both = [regrets(recorded(suite)) for suite in (READY_SUITE, SCORED_SUITE)]
     for found in both:
         assert not any(regret.chosen in regret.contest.wrong for regret in found)
-    count, share, worst = summary(sum(both, []))
+    count, share, worst = summary(chain(*both))
     assert count >= 200
     assert share >= 0.95
     assert worst <= 1.3

@@ -24,6 +24,8 @@ from bench.results import (
     FUSED_SUITE,
     HOST_SUITE,
     PHASES_SUITE,
+    READY_SUITE,
+    SCORED_SUITE,
     Document,
     Measurement,
     Phases,
@@ -32,6 +34,7 @@ from bench.results import (
     sha256,
 )
 from bench.tables import console_table, table_of
+from bench_contests import ready_document, scored_document
 from bench_documents import distributed_documents
 from bench_kit import SMALL, Careless, document, ours, run_small
 
@@ -215,6 +218,8 @@ def all_documents() -> dict[str, Document]:
         HOST_SUITE: document(HOST_SUITE, calls),
         PHASES_SUITE: document(PHASES_SUITE, [launch.as_dict()]),
         **distributed_documents(),
+        READY_SUITE: ready_document(),
+        SCORED_SUITE: scored_document(),
     }
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from tl_topk import arrays
 from tl_topk._ffi.plan_set import run_set
 from tl_topk.arrays import Array
-from tl_topk.dispatch import Choice, Policy, chosen
+from tl_topk.dispatch import Policy, chosen
 from tl_topk.hint import check_hint
 from tl_topk.plans import PLANS, SETS
 from tl_topk.problem import checked_k
@@ -98,7 +98,8 @@ def topk(
         >>> indices.tolist(), values.tolist()
         ([[1, 3], [0, 1]], [[2.0, 2.0], [3.0, 0.0]])
     """
-    choice: Choice = backend if policy is None else chosen(backend, policy)
+    if policy is not None:
+        backend = chosen(backend, policy)  # type: ignore[assignment] # a name of its own costs
     kind = arrays.Tensor
     if (
         scores.__class__ is kind
@@ -115,10 +116,11 @@ def topk(
                     latest.k == k
                     and latest.largest is largest
                     and latest.order is order
-                    and latest.backend is choice
+                    and latest.backend is backend
                 ):
-                    ready = _find_set((k, largest, order, choice))
+                    ready = _find_set((k, largest, order, backend))
                     if ready is not None:
+                        ready.recent = True
                         _sets.latest = ready
                 else:
                     ready = latest
@@ -129,17 +131,15 @@ def topk(
                         and indices.__class__ is kind
                         and not (scores.requires_grad or values.requires_grad)
                         and arrays.forward_ad._current_level < 0
+                    ) and (
+                        run_set(ready.native, scores, indices, values)
+                        if lengths is None and row_starts is None  # cheaper than passing them
+                        else run_set(ready.native, scores, indices, values, lengths, row_starts)
                     ):
-                        ready.recent = True
-                        if (
-                            run_set(ready.native, scores, indices, values)
-                            if lengths is None and row_starts is None  # cheaper than passing them
-                            else run_set(ready.native, scores, indices, values, lengths, row_starts)
-                        ):
-                            return out
+                        return out
             elif out is None:
                 shape, dtype, device = scores.shape, scores.dtype, scores.get_device()
-                plan = _find_plan((shape, dtype, device, k, largest, order, choice, True))
+                plan = _find_plan((shape, dtype, device, k, largest, order, backend, True))
                 if (
                     plan is not None
                     and plan.is_bare
@@ -154,7 +154,7 @@ def topk(
             pass
     if hint is not None:
         check_hint(hint, scores)
-    options = Options(_index(k), largest, order, choice, True)
+    options = Options(_index(k), largest, order, backend, True)
     if out is None:
         return TopK(*select(options, scores, lengths, row_starts, None, None))
     result = _pair(out)
@@ -193,7 +193,8 @@ def topk_indices(
         >>> tl_topk.topk_indices(scores, 3, order="index").tolist()
         [1, 2, 3]
     """
-    choice: Choice = backend if policy is None else chosen(backend, policy)
+    if policy is not None:
+        backend = chosen(backend, policy)  # type: ignore[assignment] # a name of its own costs
     kind = arrays.Tensor
     if (
         scores.__class__ is kind
@@ -209,24 +210,23 @@ def topk_indices(
                     latest.k == k
                     and latest.largest is largest
                     and latest.order is order
-                    and latest.backend is choice
+                    and latest.backend is backend
                 ):
-                    ready = _find_index_set((k, largest, order, choice))
+                    ready = _find_index_set((k, largest, order, backend))
                     if ready is not None:
+                        ready.recent = True
                         _index_sets.latest = ready
                 else:
                     ready = latest
-                if ready is not None:
-                    ready.recent = True
-                    if (
-                        run_set(ready.native, scores, out)
-                        if lengths is None and row_starts is None  # cheaper than passing them
-                        else run_set(ready.native, scores, out, None, lengths, row_starts)
-                    ):
-                        return out
+                if ready is not None and (
+                    run_set(ready.native, scores, out)
+                    if lengths is None and row_starts is None  # cheaper than passing them
+                    else run_set(ready.native, scores, out, None, lengths, row_starts)
+                ):
+                    return out
             elif out is None:
                 shape, dtype, device = scores.shape, scores.dtype, scores.get_device()
-                plan = _find_plan((shape, dtype, device, k, largest, order, choice, False))
+                plan = _find_plan((shape, dtype, device, k, largest, order, backend, False))
                 if plan is not None and plan.is_bare and not scores.is_neg():
                     plan.recent = True
                     indices = plan.empty_indices()
@@ -236,7 +236,7 @@ def topk_indices(
             pass
     if hint is not None:
         check_hint(hint, scores)
-    options = Options(_index(k), largest, order, choice, False)
+    options = Options(_index(k), largest, order, backend, False)
     return select(options, scores, lengths, row_starts, None, out)[1]
 
 

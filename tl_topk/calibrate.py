@@ -33,7 +33,7 @@ _GRAPHS_BEFORE = 8  # the first ones of a process can be faster than all later o
 _GRAPH_US = 400  # of launches in one graph, about
 _LAUNCHES = (4, 24)
 _BYTES_PER_US = 3e6  # about, to guess how long a call takes
-_ROUNDS = 9
+_ROUNDS = 15
 _MOST_BYTES = 1 << 30  # of the scores of one call; half of it for elements of two bytes
 
 

@@ -169,6 +169,10 @@ class ReadySets(ClockCache[ReadyPlans]):
         super().hide(hidden)
         self.latest = _NOTHING_READY
 
+    def _evict_one(self) -> None:
+        self.latest.recent = True  # which the calls that hit it do not say each time
+        super()._evict_one()
+
 
 _NOTHING_READY = ReadyPlans(-1, True, "", "", (), PlanSet([]))
 

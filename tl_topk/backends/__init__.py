@@ -28,6 +28,9 @@ class Backend(Protocol):
     def unavailable(self) -> str | None:
         """Why nothing can run here at all, in one clause; None when it can."""
 
+    def lacks(self, problem: Problem) -> str | None:
+        """Why ``problem`` cannot run here though others can, in one clause; None when it can."""
+
     def plan(self, problem: Problem, blocks_per_row: int = 0) -> TopKPlan:
         """Everything about ``problem`` that can be settled before the scores are known; 0 leaves
         the thread blocks that share a row to the backend.

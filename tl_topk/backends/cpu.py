@@ -18,5 +18,8 @@ class CpuBackend:
     def unavailable(self) -> str | None:
         return None
 
+    def lacks(self, problem: Problem) -> str | None:
+        return None
+
     def plan(self, problem: Problem, blocks_per_row: int = 0) -> TopKPlan:
         return native_plan(problem, blocks_per_row)

@@ -21,6 +21,27 @@ class PipelinedBackend:
 
         return no_gpu() or (None if library.any_ready() else toolchain.missing_tool())
 
+    def lacks(self, problem: Problem) -> str | None:
+        """Its kernel, where it was not compiled ahead of time and cannot be now."""
+        from tl_topk import _ffi
+        from tl_topk.tile import library, toolchain
+        from tl_topk.tile.pipelined import CAPACITIES, program, specialise
+
+        if problem.scoring is not None or problem.k > max(CAPACITIES):
+            return None
+        missing = toolchain.missing_tool()
+        if missing is None:
+            return None
+        try:
+            capability = _ffi.device_info(problem.device_id).compute_capability
+            arch = toolchain.architecture(capability)
+        except ValueError as error:
+            return str(error)
+        kernel = program(specialise(problem.dtype, problem.k))
+        if library.find(kernel, arch) is not None:
+            return None
+        return f"kernel {kernel.name} for {arch} has not been compiled, and cannot be: {missing}"
+
     def plan(self, problem: Problem, blocks_per_row: int = 0) -> TopKPlan:
         # As many blocks as its own rule says: the dispatcher lets nobody ask for others.
         from tl_topk.tile.pipelined import CAPACITIES

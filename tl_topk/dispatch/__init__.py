@@ -20,7 +20,7 @@ import threading
 from dataclasses import replace
 from typing import TypeAlias
 
-from tl_topk.backends import BACKENDS
+from tl_topk.backends import BACKENDS, Backend
 from tl_topk.dispatch.candidates import check_served
 from tl_topk.dispatch.current import (
     current_policy,
@@ -81,10 +81,17 @@ def on_this_machine(problem: Problem) -> Problem:
     """
     if problem.gpu is not None:
         return problem
-    missing = ((name, backend.unavailable()) for name, backend in BACKENDS.items())
+    missing = ((name, _missing(backend, problem)) for name, backend in BACKENDS.items())
     absent = tuple((name, why) for name, why in missing if why is not None)
     on_gpu = problem.device_type == "cuda" and "dsmem" not in dict(absent)
     return replace(problem, gpu=gpu_of(problem.device_id) if on_gpu else None, absent=absent)
+
+
+def _missing(backend: Backend, problem: Problem) -> str | None:
+    why = backend.unavailable()
+    if why is None and backend.device_type == problem.device_type:
+        why = backend.lacks(problem)
+    return why
 
 
 def decide(problem: Problem, choice: Choice = AUTO) -> Decision:

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tl_topk import dispatch
-from tl_topk.dispatch import AUTO, Choice, Decision, check_backend, scoped_policy, watch
+from tl_topk.dispatch import (
+    AUTO,
+    Choice,
+    Decision,
+    check_backend,
+    on_this_machine,
+    scoped_policy,
+    watch,
+)
 from tl_topk.dispatch.candidates import MOST_FUSED
 from tl_topk.indexer.arguments import Arguments
 from tl_topk.indexer.sizes import DIM
 from tl_topk.plans import ClockCache
 from tl_topk.problem import Problem, Scoring
+from tl_topk.tile.library import find
+from tl_topk.tile.toolchain import missing_tool
 
 __all__ = ["decide", "decided"]
 
@@ -66,7 +76,24 @@ def decide(a: Arguments, choice: Choice) -> Decision:
             next_n=a.next_n,
         ),
     )
-    return dispatch.decide(problem, choice)
+    return dispatch.decide(_with_kernels(problem, a), choice)
+
+
+def _with_kernels(problem: Problem, a: Arguments) -> Problem:
+    """``problem`` with the facts of this machine, which may lack the fused kernel alone."""
+    problem = on_this_machine(problem)
+    if problem.gpu is None or a.block_table is None or "pipelined" in dict(problem.absent):
+        return problem
+    missing = missing_tool()
+    if missing is None:
+        return problem
+    from tl_topk.indexer.device_scores import fused_kernel
+
+    kernel, arch = fused_kernel(a)
+    if find(kernel, arch) is not None:
+        return problem
+    why = f"kernel {kernel.name} for {arch} has not been compiled, and cannot be: {missing}"
+    return replace(problem, absent=(*problem.absent, ("pipelined", why)))
 
 
 def _check_fused(a: Arguments) -> None:

@@ -15,9 +15,10 @@ from tl_topk.indexer.arguments import Arguments
 from tl_topk.indexer.host_scores import visible_range
 from tl_topk.indexer.score_host import ARCH, RESULT_KINDS, score_kernel
 from tl_topk.indexer.shapes import ScoreShape
+from tl_topk.tile.compiler import Program
 from tl_topk.tile.library import load
 
-__all__ = ["compute_scores", "select_pages"]
+__all__ = ["compute_scores", "fused_kernel", "select_pages"]
 
 _ALIGNMENT = 16  # of what tensor maps point to
 _SEGMENT = 1024  # survivors that a block can pass on for one row
@@ -60,6 +61,12 @@ def select_pages(a: Arguments, scores: Tensor, indices: Tensor) -> None:
         a.k,
         RESULT_KINDS[a.result],
     )
+
+
+def fused_kernel(a: Arguments) -> tuple[Program, str]:
+    """What :func:`select_pages` would launch, and for which architecture."""
+    shape, _ = _paged(a, fused=True)
+    return score_kernel(shape), ARCH
 
 
 def _paged(a: Arguments, fused: bool) -> tuple[ScoreShape, Tensor]:
