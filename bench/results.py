@@ -12,9 +12,9 @@ from typing import Any
 from bench.cases import Case, as_dict, from_dict, length_name
 
 __all__ = [
-    "ENGINES_SUITE", "EXACT", "FUSED_SUITE", "HOST_SUITE", "OURS", "PHASES_SUITE", "RESULTS",
-    "TIES", "Document", "Measurement", "Phases", "Scoring", "is_our_call", "is_right", "load",
-    "sha256",
+    "ENGINES_SUITE", "EXACT", "FUSED_SUITE", "HOST_SUITE", "OURS", "PHASES_SUITE", "READY_SUITE",
+    "RESULTS", "SCORED_SUITE", "TIES", "Document", "Measurement", "Phases", "Scoring",
+    "is_our_call", "is_right", "load", "sha256",
 ]  # fmt: skip
 
 #: Begins the name of every contender of this project.
@@ -25,6 +25,8 @@ HOST_SUITE = "host_overhead"  # nanoseconds of the CPU by call
 ENGINES_SUITE = "engines"  # what engines call: microseconds by problem and way
 PHASES_SUITE = "phases"  # where a launch spends its time: Phases
 FUSED_SUITE = "fused"  # scores and selection together, and apart: Scoring
+READY_SUITE = "regret_ready"  # every candidate of the dispatcher: bench.contest.Contest
+SCORED_SUITE = "regret_scored"  # the same where the scores are made first
 
 # Verdicts on an answer; any other one says what is wrong.
 EXACT = "exact"

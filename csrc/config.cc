@@ -32,6 +32,18 @@ int choose_cluster(const Problem& problem, const DeviceFacts& device) {
   return best;
 }
 
+// `blocks_per_row`, asked for by the caller, if the device can have as many.
+int checked_blocks(int64_t blocks_per_row, const DeviceFacts& device) {
+  std::string allowed = "0";
+  for (size_t i = 0; i < kClusterSizes.size(); ++i) {
+    if (device.coresident_clusters[i] == 0) continue;
+    if (kClusterSizes[i] == blocks_per_row) return kClusterSizes[i];
+    allowed += ", " + std::to_string(kClusterSizes[i]);
+  }
+  throw std::invalid_argument("blocks_per_row: expected one of " + allowed +
+                              " on this device, got " + std::to_string(blocks_per_row));
+}
+
 // The most survivors a block is likely to have.
 double survivors_per_block(const Problem& problem, const LaunchConfig& c) {
   constexpr double kDeviations = 3.5;  // over all blocks of a launch
@@ -52,11 +64,13 @@ void set_staging(LaunchConfig& c, int entries_per_thread) {
 
 }  // namespace
 
-LaunchConfig choose_launch(const Problem& problem, const DeviceFacts& device) {
+LaunchConfig choose_launch(const Problem& problem, const DeviceFacts& device,
+                           int64_t blocks_per_row) {
   if (device.sms <= 0) throw std::invalid_argument("device: has no multiprocessors to launch on");
   LaunchConfig c;
   c.large_k = problem.k > kMaxFastK;
-  c.blocks_per_row = choose_cluster(problem, device);
+  c.blocks_per_row = blocks_per_row == 0 ? choose_cluster(problem, device)
+                                         : checked_blocks(blocks_per_row, device);
   c.scope = c.blocks_per_row > 1 ? Scope::kCluster : Scope::kBlock;
   c.grid_blocks = problem.rows * c.blocks_per_row;
   constexpr int64_t kMostBlocks = 0x7fffffff;  // that a launch may have
@@ -96,7 +110,10 @@ LaunchConfig choose_launch(const Problem& problem, const DeviceFacts& device) {
     }
   }
 
-  if (c.scope == Scope::kCluster) {
+  if (blocks_per_row != 0) {
+    c.reason = std::to_string(blocks_per_row) + (blocks_per_row == 1 ? " block" : " blocks") +
+               " per row: as asked for";
+  } else if (c.scope == Scope::kCluster) {
     c.reason = "one cluster of " + std::to_string(c.blocks_per_row) +
                " blocks per row: the most that all rows can have at once with " +
                std::to_string(kMinElementsPerBlock) + " elements or more for each";

@@ -45,8 +45,11 @@ struct LaunchConfig {
 // Shared memory that every block of the selecting kernel needs besides entries and sort keys.
 constexpr int64_t kFixedSharedBytes = 14 * 1024;
 
-// Throws std::invalid_argument when the device cannot run the kernels at all.
-LaunchConfig choose_launch(const Problem& problem, const DeviceFacts& device);
+// `blocks_per_row`: that many blocks share a row, a size of kClusterSizes that the device has; 0
+// leaves the choice to this function. Throws std::invalid_argument where the device has no such
+// clusters, or cannot run the kernels at all.
+LaunchConfig choose_launch(const Problem& problem, const DeviceFacts& device,
+                           int64_t blocks_per_row = 0);
 
 const char* scope_name(Scope scope);
 

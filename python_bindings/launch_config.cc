@@ -40,9 +40,10 @@ void LaunchConfigObj::reflect() {
 
 LaunchConfigRef launch_config(int64_t rows, int64_t width, int64_t k, const ffi::String& dtype,
                               const ffi::String& order, bool largest, bool values,
-                              const DeviceInfo& device) {
+                              const DeviceInfo& device, int64_t blocks_per_row) {
   const Problem problem = parse_problem(rows, width, k, dtype, order, largest, values);
-  return with_ffi_errors([&] { return LaunchConfigRef(choose_launch(problem, device->facts())); });
+  return with_ffi_errors(
+      [&] { return LaunchConfigRef(choose_launch(problem, device->facts(), blocks_per_row)); });
 }
 
 }  // namespace tl_topk

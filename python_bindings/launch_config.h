@@ -33,9 +33,10 @@ class LaunchConfigRef : public tvm::ffi::ObjectRef {
                                                 LaunchConfigObj);
 };
 
-// Pure: what a GPU like `device` would be asked to do. Needs no GPU.
+// Pure: what a GPU like `device` would be asked to do, with so many blocks a row or, for 0, as many
+// as are best. Needs no GPU.
 LaunchConfigRef launch_config(int64_t rows, int64_t width, int64_t k, const tvm::ffi::String& dtype,
                               const tvm::ffi::String& order, bool largest, bool values,
-                              const DeviceInfo& device);
+                              const DeviceInfo& device, int64_t blocks_per_row);
 
 }  // namespace tl_topk

@@ -29,17 +29,18 @@ ffi::Map<ffi::String, ffi::Any> build_info() {
 
 TopKPlan plan(int64_t rows, int64_t width, int64_t k, ffi::String dtype, ffi::String order,
               bool largest, bool values, ffi::String device_type, int64_t device_id,
-              int64_t threads) {
+              int64_t threads, int64_t blocks_per_row) {
   return TopKPlan(ffi::make_object<TopKPlanObj>(rows, width, k, std::move(dtype), std::move(order),
                                                 largest, values, std::move(device_type), device_id,
-                                                threads));
+                                                threads, blocks_per_row));
 }
 
 TopKPlan tile_plan(int64_t rows, int64_t width, int64_t k, ffi::String dtype, ffi::String order,
                    bool largest, bool values, int64_t device_id, ffi::Function launch,
                    int64_t blocks_per_row, int64_t room, ffi::String reason) {
   auto plan = ffi::make_object<TopKPlanObj>(rows, width, k, std::move(dtype), std::move(order),
-                                            largest, values, "cuda", device_id, /*threads=*/0);
+                                            largest, values, "cuda", device_id, /*threads=*/0,
+                                            /*blocks_per_row=*/0);
   plan->use({std::move(launch), blocks_per_row, room}, std::move(reason));
   return TopKPlan(std::move(plan));
 }

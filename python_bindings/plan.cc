@@ -75,7 +75,7 @@ std::string cpu_reason(int64_t threads) {
 
 TopKPlanObj::TopKPlanObj(int64_t rows, int64_t width, int64_t k, ffi::String dtype,
                          ffi::String order, bool largest, bool values, ffi::String device_type,
-                         int64_t device_id, int64_t threads)
+                         int64_t device_id, int64_t threads, int64_t blocks_per_row)
     : rows(rows),
       width(width),
       k(k),
@@ -86,6 +86,7 @@ TopKPlanObj::TopKPlanObj(int64_t rows, int64_t width, int64_t k, ffi::String dty
       device_type(std::move(device_type)),
       device_id(device_id),
       threads(threads),
+      blocks_per_row(blocks_per_row),
       problem_(parse_problem(rows, width, k, this->dtype, this->order, largest, values)),
       device_(parse_device(this->device_type, device_id, threads)) {
   const DLDataType element = dl_dtype(problem_.dtype);
@@ -95,11 +96,14 @@ TopKPlanObj::TopKPlanObj(int64_t rows, int64_t width, int64_t k, ffi::String dty
   vectors_ = matrices_;
   vectors_.scores.ndim = vectors_.indices.ndim = vectors_.values.ndim = 1;
   if (device_.device_type == kDLCPU) {
+    if (blocks_per_row != 0) {
+      TVM_FFI_THROW(ValueError) << "blocks_per_row: expected 0 for the CPU, got " << blocks_per_row;
+    }
     backend = "cpu";
     reason = cpu_reason(threads);
   } else {
     const DeviceFacts& facts = device_facts(device_id);
-    launch_ = with_ffi_errors([&] { return choose_launch(problem_, facts); });
+    launch_ = with_ffi_errors([&] { return choose_launch(problem_, facts, blocks_per_row); });
     backend = "dsmem";
     reason = launch_.reason;
     config = LaunchConfigRef(launch_);
@@ -322,7 +326,7 @@ void TopKPlanObj::reflect() {
   using Self = TopKPlanObj;
   refl::ObjectDef<Self>()
       .def(refl::init<int64_t, int64_t, int64_t, ffi::String, ffi::String, bool, bool, ffi::String,
-                      int64_t, int64_t>())
+                      int64_t, int64_t, int64_t>())
       .def_ro("rows", &Self::rows)
       .def_ro("width", &Self::width, "elements a row can hold")
       .def_ro("k", &Self::k)
@@ -333,6 +337,7 @@ void TopKPlanObj::reflect() {
       .def_ro("device_type", &Self::device_type, "cpu or cuda")
       .def_ro("device_id", &Self::device_id)
       .def_ro("threads", &Self::threads, "on the CPU; 0: all")
+      .def_ro("blocks_per_row", &Self::blocks_per_row, "on a GPU; 0: as many as are best")
       .def_ro("backend", &Self::backend, refl::init(false), "cpu, dsmem or pipelined")
       .def_ro("config", &Self::config, refl::init(false), "None unless the backend is dsmem")
       .def_ro("reason", &Self::reason, refl::init(false), "one sentence")

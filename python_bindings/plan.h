@@ -39,7 +39,7 @@ class TopKPlanObj : public tvm::ffi::Object {
   tvm::ffi::String dtype, order;
   bool largest, values;
   tvm::ffi::String device_type;
-  int64_t device_id, threads;
+  int64_t device_id, threads, blocks_per_row;
   // What follows from them.
   tvm::ffi::String backend;
   tvm::ffi::Optional<LaunchConfigRef> config;
@@ -48,7 +48,7 @@ class TopKPlanObj : public tvm::ffi::Object {
 
   TopKPlanObj(int64_t rows, int64_t width, int64_t k, tvm::ffi::String dtype,
               tvm::ffi::String order, bool largest, bool values, tvm::ffi::String device_type,
-              int64_t device_id, int64_t threads);
+              int64_t device_id, int64_t threads, int64_t blocks_per_row);
 
   // From now on `kernel`, of the backend "pipelined", serves the plan.
   void use(TileKernel kernel, tvm::ffi::String why);

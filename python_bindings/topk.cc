@@ -87,7 +87,8 @@ void topk(DLTensor* scores, int64_t k, DLTensor* indices, OptionalTensor values,
   const TopKPlan plan = cache.find_or_make(key, [&] {
     return TopKPlan(ffi::make_object<TopKPlanObj>(rows, width, k, dtype_name(dtype), order, largest,
                                                   values.has_value(), device,
-                                                  scores->device.device_id, /*threads=*/0));
+                                                  scores->device.device_id, /*threads=*/0,
+                                                  /*blocks_per_row=*/0));
   });
   plan->run_stateless({scores, indices, values.value_or(nullptr), lengths.value_or(nullptr),
                        row_starts.value_or(nullptr), nullptr});

@@ -73,7 +73,7 @@ class TestPlan:
         return TopKPlan(**{"rows": ROWS, "width": WIDTH, "k": K, **changes})
 
     def test_fields_are_what_was_asked(self) -> None:
-        asked = (2, 9, 4, "bfloat16", "value", False, False, "cpu", 0, 1)
+        asked = (2, 9, 4, "bfloat16", "value", False, False, "cpu", 0, 1, 0)
         plan = TopKPlan(*asked)
         assert tuple(getattr(plan, name) for name in FIELDS) == asked
         assert (plan.backend, plan.config, plan.workspace_bytes) == ("cpu", None, 0)
@@ -112,6 +112,7 @@ class TestPlan:
             *(("rows", -1), ("width", -1), ("width", 2**31), ("k", -1), ("k", 2**31)),
             *(("dtype", "float64"), ("dtype", ""), ("order", "best"), ("device_type", "rocm")),
             *(("device_id", 1), ("device_id", -1), ("threads", -1), ("threads", 1 << 20)),
+            *(("blocks_per_row", 1), ("blocks_per_row", -1)),
         ],
     )
     def test_bad_problem(self, name: str, bad: Any) -> None:

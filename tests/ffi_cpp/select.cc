@@ -78,7 +78,7 @@ bool select(ffi::Module& library, const std::string& device_type, DLDevice devic
 
   const ffi::Any plan = library->GetFunction("plan").value()(
       kRows, kWidth, kBest, "float32", "value", /*largest=*/true, /*values=*/false, device_type,
-      device.device_id, /*threads=*/0);
+      device.device_id, /*threads=*/0, /*blocks_per_row=*/0);
   const auto method = [](const char* name) {
     return ffi::reflection::GetMethod("tl_topk.TopKPlan", name);
   };

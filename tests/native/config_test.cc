@@ -80,13 +80,29 @@ void rows_get_clusters_while_they_fit() {
   CHECK(blocks(4096, 65536) == 1);
 }
 
-bool refuses(const Problem& p, const DeviceFacts& device) {
+bool refuses(const Problem& p, const DeviceFacts& device, int64_t blocks_per_row = 0) {
   try {
-    choose_launch(p, device);
+    choose_launch(p, device, blocks_per_row);
   } catch (const std::invalid_argument&) {
     return true;
   }
   return false;
+}
+
+void callers_may_ask_for_blocks() {
+  Problem p;
+  p.rows = 64;
+  p.width = 65536;
+  p.k = 2048;
+  for (const int blocks : tl_topk::kClusterSizes) {
+    const LaunchConfig c = choose_launch(p, kH200, blocks);
+    CHECK(c.blocks_per_row == blocks);
+    CHECK((c.scope == Scope::kCluster) == (blocks > 1));
+    CHECK(c.grid_blocks == 64 * blocks);
+    CHECK(c.shared_bytes <= kH200.shared_memory_per_block);
+    CHECK(blocks == 1 ? !refuses(p, kA100, blocks) : refuses(p, kA100, blocks));
+  }
+  for (const int64_t blocks : {-1, 3, 32}) CHECK(refuses(p, kH200, blocks));
 }
 
 void what_cannot_be_launched_is_refused() {
@@ -105,6 +121,7 @@ void what_cannot_be_launched_is_refused() {
 int main() {
   every_problem_fits_every_device();
   rows_get_clusters_while_they_fit();
+  callers_may_ask_for_blocks();
   what_cannot_be_launched_is_refused();
   return check::status();
 }

@@ -64,8 +64,12 @@ def launch_config(
     values: bool = True,
     *,
     device: DeviceInfo,
+    blocks_per_row: int = 0,
 ) -> LaunchConfig:
     """What ``device`` would be asked to do for a problem. Needs no GPU.
+
+    With ``blocks_per_row`` so many thread blocks share a row; by default as many as are best.
+    Raises ValueError where the device has no clusters of that size.
 
     Example:
         >>> from tl_topk._ffi import DeviceInfo, launch_config
@@ -76,4 +80,6 @@ def launch_config(
         >>> launch_config(1, 65536, 2048, device=h200).scope
         'cluster'
     """
-    return exports.launch_config(rows, width, k, dtype, order, largest, values, device)
+    return exports.launch_config(
+        rows, width, k, dtype, order, largest, values, device, blocks_per_row
+    )

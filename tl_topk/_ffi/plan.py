@@ -41,6 +41,8 @@ class TopKPlan(TopKPlanFields):
         device_type: ``"cpu"`` or ``"cuda"``.
         device_id: which GPU.
         threads: the most the CPU backend may use; 0 means all cores.
+        blocks_per_row: thread blocks of a GPU that share a row: 1, or a cluster of 2, 4, 8 or 16;
+            0 leaves it to the library.
 
     Attributes:
         backend: ``"cpu"`` or ``"dsmem"`` (``"pipelined"`` for plans made by that backend).
@@ -74,9 +76,20 @@ class TopKPlan(TopKPlanFields):
         device_type: str = "cpu",
         device_id: int = 0,
         threads: int = 0,
+        blocks_per_row: int = 0,
     ) -> None:
         self.__ffi_init__(
-            rows, width, k, dtype, order, largest, values, device_type, device_id, threads
+            rows,
+            width,
+            k,
+            dtype,
+            order,
+            largest,
+            values,
+            device_type,
+            device_id,
+            threads,
+            blocks_per_row,
         )
 
     def run(
@@ -184,6 +197,7 @@ class TopKPlan(TopKPlanFields):
             self.device_type,
             self.device_id,
             self.threads,
+            self.blocks_per_row,
         )
 
 

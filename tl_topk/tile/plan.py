@@ -53,8 +53,8 @@ def pipelined_choice(problem: Problem, cluster: int | None = None) -> Choice:
 
 
 def _again(*arguments: int | str | bool) -> TopKPlan:
-    """From the arguments of TopKPlan's constructor, of which the threads mean nothing here."""
-    return pipelined_plan(Problem(*arguments[:-1]))  # type: ignore[arg-type]
+    """From the arguments of TopKPlan's constructor, of which the last two mean nothing here."""
+    return pipelined_plan(Problem(*arguments[:-2]))  # type: ignore[arg-type]
 
 
 MAKERS["pipelined"] = _again
