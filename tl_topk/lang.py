@@ -34,7 +34,7 @@ import tilelang.language as T  # noqa: E402, N812
 __all__ = ["block_topk", "host_topk", "import_source", "linear_bin", "order_key", "row_topk"]
 
 _NAMESPACE = "tl_topk::lang::"
-_SCRATCH_WORDS = 2640  # lang::Scratch
+_SCRATCH_WORDS = 2672  # lang::Scratch
 _ORDERS = ("any", "index", "value")
 _NULL = 0  # as C++ has it
 _WARP, _MOST_THREADS = 32, 1024

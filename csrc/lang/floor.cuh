@@ -17,12 +17,17 @@ constexpr uint32_t kFloorGroups = 128;
 
 struct FloorScratch {
   float best[kFloorGroups];
-  uint32_t more[kFloorGroups];
-  uint32_t same[kFloorGroups];
-  float floor;
+  uint32_t highest[32];  // keys, one a warp
+  uint32_t floor[32];
 };
-constexpr uint32_t kFloorScratchWords = 388;
+constexpr uint32_t kFloorScratchWords = 192;
 static_assert(sizeof(FloorScratch) <= 4 * kFloorScratchWords);
+
+// What a sample tells of a row: keys of scores. `highest` is the best of the sample.
+struct SampledRange {
+  uint32_t floor;
+  uint32_t highest;
+};
 
 // How many sampled scores each thread is to look at, a power of two up to `most`, so that a group
 // of kThreads / 128 threads holds about one wanted score.
@@ -34,55 +39,60 @@ __device__ __forceinline__ uint32_t sample_size(uint32_t length, uint32_t k, uin
   return size;
 }
 
-// The floor from each thread's best of `size` sampled scores, oriented so that larger is better;
-// -inf where the sample is too small to reject anything. The same for the whole block. Begins and
-// ends with a barrier.
+// The 1-based rank among group maxima of the one that is the floor; above kFloorGroups where the
+// sample is too small to reject anything.
 template <uint32_t kThreads>
-__device__ __forceinline__ float find_floor(Block<kThreads> block, float best, uint32_t size,
-                                            uint32_t length, uint32_t k, void* scratch_words) {
-  auto& scratch = *static_cast<FloorScratch*>(scratch_words);
-  static_assert(kThreads % kFloorGroups == 0);
-  constexpr uint32_t kLanes = kThreads / kFloorGroups;
+__device__ __forceinline__ uint32_t floor_rank(uint32_t size, uint32_t length, uint32_t k) {
   constexpr float kDeviations = 4.0f;
+  constexpr float kGroups = kFloorGroups;
+  const float share = static_cast<float>(k) / static_cast<float>(length);
+  const auto group = static_cast<float>(size * (kThreads / kFloorGroups));
+  const float odds = 1.0f - exp2f(group * __log2f(1.0f - share));
+  const float expected = kGroups * odds;
+  return static_cast<uint32_t>(
+      ceilf(expected + kDeviations * __fsqrt_rn(expected * (1.0f - odds)) + 1.0f));
+}
+
+// The range from each thread's best of `size` sampled scores, oriented so that larger is better;
+// its floor is that of -inf where the sample is too small to reject anything. The same for the
+// whole block. The scratch must be nobody else's; ends with a barrier.
+template <uint32_t kThreads>
+__device__ __forceinline__ SampledRange sampled_range(Block<kThreads> block, float best,
+                                                      uint32_t size, uint32_t length, uint32_t k,
+                                                      FloorScratch& scratch) {
+  static_assert(kThreads % kFloorGroups == 0 && kThreads >= 4 * kFloorGroups);
+  constexpr uint32_t kLanes = kThreads / kFloorGroups;  // neighbours that share a group
+  constexpr uint32_t kWarps = kThreads / 32;
+  const uint32_t rank = floor_rank<kThreads>(size, length, k);
 #pragma unroll
   for (uint32_t d = 1; d < kLanes; d *= 2) {
     best = fmaxf(best, __shfl_xor_sync(kAllLanes, best, d));
   }
-  block.sync();
+  const uint32_t mine = order_key(__float_as_uint(best));
+  const uint32_t highest = __reduce_max_sync(kAllLanes, mine);
   if (block.thread % kLanes == 0) scratch.best[block.thread / kLanes] = best;
-  if (block.thread < kFloorGroups) {
-    scratch.more[block.thread] = 0;
-    scratch.same[block.thread] = 0;
-  }
+  if (lane() == 0) scratch.highest[block.thread / 32] = highest;
   block.sync();
-  constexpr uint32_t kShare = kFloorGroups / kLanes;
-  const uint32_t group = block.thread % kFloorGroups;
-  const float mine = scratch.best[group];
-  const float* const others = scratch.best + block.thread / kFloorGroups * kShare;
-  uint32_t more = 0;
-  uint32_t same = 0;
+  // Each neighbour compares the group's best with a share of all others.
+  uint32_t reached = 0;
 #pragma unroll
-  for (uint32_t i = 0; i < kShare; ++i) {
-    more += others[i] > mine;
-    same += others[i] == mine;
+  for (uint32_t i = 0; i < kFloorGroups / kLanes / 4; ++i) {
+    const float4 others =
+        reinterpret_cast<const float4*>(scratch.best)[i * kLanes + block.thread % kLanes];
+    reached += (others.x >= best) + (others.y >= best) + (others.z >= best) + (others.w >= best);
   }
-  if constexpr (kLanes > 1) {
-    atomicAdd(&scratch.more[group], more);
-    atomicAdd(&scratch.same[group], same);
-    block.sync();
-    more = scratch.more[group];
-    same = scratch.same[group];
-  }
-
-  const float share = static_cast<float>(k) / static_cast<float>(length);
-  const float odds = 1.0f - exp2f(static_cast<float>(size * kLanes) * __log2f(1.0f - share));
-  const float expected = static_cast<float>(kFloorGroups) * odds;
-  const auto wanted = static_cast<uint32_t>(
-      ceilf(expected + kDeviations * __fsqrt_rn(expected * (1.0f - odds)) + 1.0f));
-  if (wanted > kFloorGroups) return -INFINITY;  // for all threads alike
-  if (block.thread < kFloorGroups && more < wanted && wanted <= more + same) scratch.floor = mine;
+#pragma unroll
+  for (uint32_t d = 1; d < kLanes; d *= 2) reached += __shfl_xor_sync(kAllLanes, reached, d);
+  // The highest that as many reach as its rank demands.
+  const uint32_t floor = __reduce_max_sync(kAllLanes, reached >= rank ? mine : kNanKey);
+  if (lane() == 0) scratch.floor[block.thread / 32] = floor;
   block.sync();
-  return scratch.floor;
+  const uint32_t each = min(lane(), kWarps - 1);
+  SampledRange range;
+  range.floor = __reduce_max_sync(kAllLanes, scratch.floor[each]);
+  range.highest = __reduce_max_sync(kAllLanes, scratch.highest[each]);
+  if (range.floor == kNanKey) range.floor = order_key(kSignBit | kInfBits);
+  return range;
 }
 
 }  // namespace tl_topk::lang

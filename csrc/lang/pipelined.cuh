@@ -6,6 +6,7 @@
 
 #include "../row_span.h"
 #include "floor.cuh"
+#include "held.cuh"
 #include "row.cuh"
 #include "select.cuh"
 
@@ -16,7 +17,7 @@ __device__ __forceinline__ int quotient(int a, int b) { return a / b; }
 
 // Where the time inside a launch goes. Only where a benchmark asks (-DTL_TOPK_PHASE_CLOCK): then
 // the clocks of a block's first thread lie where values would, which must not be asked for.
-constexpr int kPhases = 5;  // start, floor known, row read, entries together, end
+constexpr int kPhases = 6;  // start, loaded, floor known, filtered, entries together, end
 __device__ __forceinline__ void mark(void* clocks, int phase) {
 #ifdef TL_TOPK_PHASE_CLOCK
   if (threadIdx.x == 0) static_cast<long long*>(clocks)[blockIdx.x * kPhases + phase] = clock64();
@@ -42,9 +43,9 @@ __device__ __forceinline__ int32_t row_length(int64_t width, const void* lengths
           .length);
 }
 
-// Raw bits (in the low end of an int) as a float that is larger for better scores.
-template <int kDtype>
-__device__ __forceinline__ float oriented(int bits, int largest) {
+// Raw bits as a float that is larger for better scores.
+template <int kDtype, typename Word>
+__device__ __forceinline__ float oriented(Word bits, int largest) {
   constexpr auto kD = static_cast<Dtype>(kDtype);
   using Raw = typename Element<kD>::Raw;
   const auto raw = static_cast<Raw>(bits);
@@ -53,6 +54,15 @@ __device__ __forceinline__ float oriented(int bits, int largest) {
 
 __device__ __forceinline__ uint64_t rank_of(float score, int index) {
   return rank_key(order_key(__float_as_uint(score)), static_cast<uint32_t>(index));
+}
+
+__device__ __forceinline__ Scratch& scratch_of(void* words) { return *static_cast<Scratch*>(words); }
+
+// To be called by every block, with a barrier between it and the first append() or the end.
+template <int kThreads>
+__device__ __forceinline__ void make_ready(void* scratch, int* count) {
+  clear_bins(Block<kThreads>{threadIdx.x}, scratch_of(scratch));
+  if (threadIdx.x == 0) *count = 0;
 }
 
 // The vector that this thread samples as number `load` of `loads`: spread over the row, and so that
@@ -67,128 +77,209 @@ __device__ __forceinline__ int sample_place(int load, int loads, int row_vectors
                               static_cast<uint32_t>(row_vectors - 2) / places);
 }
 
-// find_floor for all threads of a block.
-template <int kThreads>
-__device__ __forceinline__ float block_floor(float best, int size, int length, int k,
-                                             void* scratch) {
-  return find_floor(Block<kThreads>{threadIdx.x}, best, size, length, k, scratch);
+// At the first step only: the floor of a row from the first `size` of this thread's sampled scores.
+// `range` (2 words) becomes the keys of the floor and of the best of the sample. Later: `floor`.
+template <int kDtype, int kThreads, int kMost, typename Word>
+__device__ __forceinline__ float find_floor(int step, float floor, const Word* sampled, int size,
+                                            int length, int k, int largest, void* scratch,
+                                            int* range, void* clocks) {
+  if (step != 0) return floor;
+  mark(clocks, 1);
+  float best = -INFINITY;
+#pragma unroll
+  for (int e = 0; e < kMost; ++e) {
+    if (e < size) best = fmaxf(best, oriented<kDtype>(sampled[e], largest));
+  }
+  const SampledRange found = sampled_range(Block<kThreads>{threadIdx.x}, best, size, length, k,
+                                           *static_cast<FloorScratch*>(scratch));
+  range[0] = static_cast<int>(found.floor);
+  range[1] = static_cast<int>(found.highest);
+  mark(clocks, 2);
+  return __uint_as_float(bits_of_key(found.floor));
 }
 
-// Adds a score that has passed the floor, if it is of the row and there is room; counts it anyway.
-__device__ __forceinline__ void append(void* list, int* count, int capacity, float score, int index,
-                                       int length) {
-  if (static_cast<uint32_t>(index) >= static_cast<uint32_t>(length)) return;
-  const int at = atomicAdd(count, 1);
-  if (at < capacity) static_cast<uint64_t*>(list)[at] = rank_of(score, index);
-}
-
-// The same where all of a row is kept: at the place of its index.
-__device__ __forceinline__ void keep(void* list, float score, int index, int length) {
-  if (static_cast<uint32_t>(index) < static_cast<uint32_t>(length)) {
-    static_cast<uint64_t*>(list)[index] = rank_of(score, index);
+// Adds this thread's scores that pass the floor and are of the row to the list, if there is room;
+// counts them anyway. It holds kVectors vectors; the first score's index is `first`, and from vector
+// to vector kThreads of them lie between. One reservation a warp. In whole warps.
+template <int kDtype, int kThreads, int kVectors, typename Word>
+__device__ __forceinline__ void append(void* list_words, int* count, int capacity,
+                                       const Word* held, int first, int length, float floor,
+                                       int largest) {
+  constexpr int kPerVector = 16 / sizeof(Word);
+  auto* const list = static_cast<uint64_t*>(list_words);
+  uint32_t passing = 0;
+#pragma unroll
+  for (int e = 0; e < kVectors * kPerVector; ++e) {
+    const int index = first + e / kPerVector * kThreads * kPerVector + e % kPerVector;
+    const bool inside = static_cast<uint32_t>(index) < static_cast<uint32_t>(length);
+    const bool passes = inside && oriented<kDtype>(held[e], largest) > floor;
+    passing |= static_cast<uint32_t>(passes) << e;
+  }
+  if (__ballot_sync(kAllLanes, passing != 0) == 0) return;
+  const int mine = __popc(passing);
+  int upto = mine;
+#pragma unroll
+  for (uint32_t d = 1; d < 32; d *= 2) {
+    const int before = __shfl_up_sync(kAllLanes, upto, d);
+    if (lane() >= d) upto += before;
+  }
+  int base = 0;
+  if (lane() == 31) base = atomicAdd(count, upto);
+  int at = __shfl_sync(kAllLanes, base, 31) + upto - mine;
+#pragma unroll
+  for (int e = 0; e < kVectors * kPerVector; ++e) {
+    if ((passing >> e & 1) != 0) {
+      const int index = first + e / kPerVector * kThreads * kPerVector + e % kPerVector;
+      if (at < capacity) list[at] = rank_of(oriented<kDtype>(held[e], largest), index);
+      ++at;
+    }
   }
 }
 
 // This block's list to the end of the row's list in global memory, which has `room` for more than
-// one block's `capacity`, then a ticket. True, for all
-// threads, in the block that comes last: it then has all of the row's list in its own, if there is
-// room, and the counters, of entries and tickets, are as they were found.
+// one block's `capacity`, then a ticket. True, for all threads, in the block that comes last: then
+// *count is how many entries the row's list has, and the counter is as it was found. `counters`:
+// one of 64 bits a row, entries in the lower half, tickets in the upper.
 template <int kThreads>
-__device__ __forceinline__ int deliver(void* list_words, int* count, int capacity, void* lists,
-                                       int room, int* all_counters, int row, int blocks,
+__device__ __forceinline__ int deliver(const void* list_words, int* count, int capacity,
+                                       void* lists, int room, void* counters, int row, int blocks,
                                        int* shared) {
-  auto* const list = static_cast<uint64_t*>(list_words);
+  const auto* const list = static_cast<const uint64_t*>(list_words);
   auto* const row_list = static_cast<uint64_t*>(lists) + static_cast<int64_t>(row) * room;
-  int* const counters = all_counters + 2 * static_cast<int64_t>(row);
+  auto* const counter = static_cast<unsigned long long*>(counters) + row;
+  constexpr unsigned long long kTicket = 1ull << 32;
   __syncthreads();
   const int mine = *count;
-  if (threadIdx.x == 0 && mine > 0) *shared = atomicAdd(counters, mine);
-  __syncthreads();
   if (mine > 0) {
-    const int base = *shared;
     // More than its list holds: the row's count must say so too.
-    if (mine > capacity && threadIdx.x == 0) atomicAdd(counters, room);
-    const int stored = min(mine, capacity);
-    for (int i = static_cast<int>(threadIdx.x); i < stored; i += kThreads) {
+    if (threadIdx.x == 0) {
+      *shared = static_cast<int>(atomicAdd(
+          counter, static_cast<unsigned long long>(mine) + (mine > capacity ? room : 0)));
+    }
+    __syncthreads();
+    const auto base = static_cast<uint32_t>(*shared);
+    for (uint32_t i = threadIdx.x; i < min(mine, capacity); i += kThreads) {
       if (base + i < room) __stcg(row_list + base + i, list[i]);
     }
   }
-  __threadfence();
   __syncthreads();
-  if (threadIdx.x == 0) *shared = atomicAdd(counters + 1, 1);
-  __syncthreads();
-  const bool last = *shared == blocks - 1;
-  __syncthreads();
-  if (!last) return 0;
-  __threadfence();
   if (threadIdx.x == 0) {
-    *count = atomicExch(counters, 0);
-    atomicExch(counters + 1, 0);
-  }
-  __syncthreads();
-  if (*count <= min(capacity, room)) {
-    for (int i = static_cast<int>(threadIdx.x); i < *count; i += kThreads) {
-      list[i] = __ldcg(row_list + i);
+    __threadfence();  // what the whole block has stored, for the barrier lies between
+    const unsigned long long before = atomicAdd(counter, kTicket);
+    const bool last = static_cast<int>(before / kTicket) == blocks - 1;
+    *shared = last;
+    if (last) {
+      __threadfence();
+      *counter = 0;
+      *count = static_cast<int>(min(before % kTicket, static_cast<unsigned long long>(INT32_MAX)));
     }
   }
   __syncthreads();
-  return 1;
+  return *shared;
 }
 
-// The end: the k best of the entries above `floor`, or of the whole row where that cannot be. A row
-// that fits the list is there whole; of others there are *count entries, and if those are more than
-// `capacity` they lie in the row's list, where several blocks share it. Called by one block a row.
+// One row of the problem and of its result, as a TileLang program hands them over.
 template <int kDtype, int kThreads>
-__device__ __forceinline__ void finish(const void* scores, int64_t start, int length,
-                                       const void* list, const int* count, int capacity,
-                                       void* lists, int room, int blocks, float floor, int* indices,
-                                       int64_t indices_stride, void* values, int64_t values_stride,
-                                       int with_values, int row_number, int k, int order,
-                                       int largest, void* keys, void* scratch_words) {
-  constexpr auto kD = static_cast<Dtype>(kDtype);
+struct Task {
+  static constexpr auto kD = static_cast<Dtype>(kDtype);
   using Raw = typename Element<kD>::Raw;
-  auto& scratch = *static_cast<Scratch*>(scratch_words);
-  const Block<kThreads> block{threadIdx.x};
-  const Raw* const first = static_cast<const Raw*>(scores) + start;
-  const RowSource<kD, kThreads> row{block, first, static_cast<uint32_t>(length),
-                                    largest != 0 ? Raw{0} : Element<kD>::kSign};
-  const Output<kD, kThreads> out{
-      block,
-      first,
-      indices + row_number * indices_stride,
-      with_values != 0 ? static_cast<Raw*>(values) + row_number * values_stride : nullptr,
-      static_cast<uint32_t>(k),
-      static_cast<Order>(order),
-      largest != 0,
-      static_cast<uint64_t*>(keys)};
-  __syncthreads();
-  if (length <= k) return select_all(row, out);
-  if (length <= capacity) {
-    const ListSource<kThreads> source{block, static_cast<const uint64_t*>(list), row.length};
-    select(block, source, row.length, out.k, scratch,
-           [&](uint32_t slot, uint64_t rank) { out.put(slot, rank); });
-    return out.finish(out.k);
-  }
-  auto* const row_list = static_cast<uint64_t*>(lists) + static_cast<int64_t>(row_number) * room;
-  const int entries = *count;
-  const bool too_few = entries < k;
-  if (too_few && select_ties(row, floor, static_cast<const uint64_t*>(list),
-                             static_cast<uint32_t>(entries), out, scratch)) {
-    out.finish(out.k);
-  } else if (too_few || entries > (blocks > 1 ? room : capacity)) {
-    select_row(row, floor, out, scratch);
-  } else {
-    const ListSource<kThreads> source{
-        block, entries > capacity ? row_list : static_cast<const uint64_t*>(list),
-        static_cast<uint32_t>(entries)};
-    select(block, source, source.count, out.k, scratch,
-           [&](uint32_t slot, uint64_t rank) { out.put(slot, rank); });
-    out.finish(out.k);
-  }
-  if (blocks > 1) {  // the workspace is left as it was found
-    for (int i = static_cast<int>(threadIdx.x); i < min(entries, room); i += kThreads) {
-      row_list[i] = 0;
+  RowSource<kD, kThreads> row;
+  Output<kD, kThreads> out;
+
+  __device__ __forceinline__ Task(int number, const void* scores, int64_t start, int length,
+                                  int* indices, int64_t indices_stride, void* values,
+                                  int64_t values_stride, int with_values, int k, int order,
+                                  int largest, void* keys)
+      : row{{threadIdx.x},
+            static_cast<const Raw*>(scores) + start,
+            static_cast<uint32_t>(length),
+            largest != 0 ? Raw{0} : Element<kD>::kSign},
+        out{{threadIdx.x},
+            row.first,
+            indices + number * indices_stride,
+            with_values != 0 ? static_cast<Raw*>(values) + number * values_stride : nullptr,
+            static_cast<uint32_t>(k),
+            static_cast<Order>(order),
+            largest != 0,
+            static_cast<uint64_t*>(keys)} {}
+
+  // The k best of a source, of which those in registers are all.
+  template <uint32_t kHeld, typename Source>
+  __device__ __forceinline__ void finish(const uint64_t (&ranks)[kHeld], uint32_t used,
+                                         const KeyBins& bins, const Source& source, uint32_t count,
+                                         Scratch& scratch) const {
+    const auto put = [&](uint32_t slot, uint64_t rank) { out.put(slot, rank); };
+    if (!select_held(row.block, ranks, used, bins, out.k, scratch, put)) {
+      select(row.block, source, count, out.k, scratch, put);
     }
+    out.finish(out.k);
+  }
+};
+
+// The end of a row that the block holds whole, kHeld scores a thread in vectors that lie as append()
+// has them; the row begins with number `head` of them.
+template <int kDtype, int kThreads, int kHeld, typename Word, typename... Rest>
+__device__ __forceinline__ void finish_short(const Word* held, int head, void* scratch,
+                                             Rest... rest) {
+  constexpr int kPerVector = 16 / sizeof(Word);
+  const Task<kDtype, kThreads> task(rest...);
+  const auto& row = task.row;
+  if (row.length <= task.out.k) return select_all(row, task.out);
+  const uint32_t vectors = (row.length + head + kPerVector - 1) / kPerVector;
+  const uint32_t used = (vectors + kThreads - 1) / kThreads * kPerVector;
+  uint64_t ranks[kHeld];
+#pragma unroll
+  for (int e = 0; e < kHeld; ++e) {
+    const int index =
+        (e / kPerVector * kThreads + static_cast<int>(threadIdx.x)) * kPerVector + e % kPerVector -
+        head;
+    const bool inside = static_cast<uint32_t>(index) < row.length;
+    ranks[e] = inside ? rank_of(oriented<kDtype>(held[e], task.out.largest), index) : 0;
+  }
+  const HeldRange range = held_range(row.block, ranks, used, scratch_of(scratch));
+  task.finish(ranks, used, KeyBins(range.lowest, range.highest), row, row.length,
+              scratch_of(scratch));
+}
+
+// The end of a longer row: the k best of the *count entries above the floor, or of the whole row
+// where that cannot be. The entries lie in the block's list, of kCapacity, or where several blocks
+// share a row without a cluster (`room` > 0), in the row's list. `range`: see find_floor().
+template <int kDtype, int kThreads, int kCapacity, typename... Rest>
+__device__ __forceinline__ void finish_long(const void* list_words, const int* count, void* lists,
+                                            int room, const int* range, void* scratch, int number,
+                                            Rest... rest) {
+  const Task<kDtype, kThreads> task(number, rest...);
+  const bool afar = room > 0;
+  auto* const row_list = static_cast<uint64_t*>(lists) + static_cast<int64_t>(number) * room;
+  const auto* const list = afar ? row_list : static_cast<const uint64_t*>(list_words);
+  const auto entries = static_cast<uint32_t>(*count);
+  const float floor = __uint_as_float(bits_of_key(static_cast<uint32_t>(range[0])));
+  const auto put = [&](uint32_t slot, uint64_t rank) { task.out.put(slot, rank); };
+  const Block<kThreads> block = task.row.block;
+  const ListSource<kThreads> source{block, list, entries};
+  const bool too_few = entries < task.out.k;
+  if (too_few && select_ties(task.row, floor, list, entries, task.out, scratch_of(scratch))) {
+    task.out.finish(task.out.k);
+  } else if (too_few || entries > static_cast<uint32_t>(afar ? room : kCapacity)) {
+    select_row(task.row, floor, task.out, scratch_of(scratch));
+  } else if (entries > kCapacity) {
+    select(block, source, entries, task.out.k, scratch_of(scratch), put);
+    task.out.finish(task.out.k);
+  } else {
+    constexpr uint32_t kHeld = kCapacity / kThreads;
+    uint64_t ranks[kHeld];
+#pragma unroll
+    for (uint32_t e = 0; e < kHeld; ++e) {
+      const uint32_t i = e * kThreads + threadIdx.x;
+      ranks[e] = i < entries ? (afar ? __ldcg(list + i) : list[i]) : 0;
+    }
+    task.finish(ranks, (entries + kThreads - 1) / kThreads,
+                KeyBins(static_cast<uint32_t>(range[0]), static_cast<uint32_t>(range[1])), source,
+                entries, scratch_of(scratch));
+  }
+  if (afar) {  // the workspace is left as it was found
+    const uint32_t written = min(entries, static_cast<uint32_t>(room));
+    for (uint32_t i = threadIdx.x; i < written; i += kThreads) row_list[i] = 0;
   }
 }
 

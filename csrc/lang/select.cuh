@@ -25,6 +25,7 @@ struct Scratch {
   uint64_t highest;
   uint32_t bins[kBins];
   uint32_t warp_sums[32];
+  uint32_t warp_highest[32];
   uint32_t bin;
   uint32_t above;
   uint32_t inside;
@@ -32,7 +33,7 @@ struct Scratch {
   uint32_t residual_count;
   uint32_t counts[2];
 };
-constexpr uint32_t kScratchWords = 2640;
+constexpr uint32_t kScratchWords = 2672;
 static_assert(sizeof(Scratch) <= 4 * kScratchWords);
 
 // Of the ranks in [low, low + 2^bits) there are `inside`, and the best `wanted` of them are among
@@ -147,6 +148,21 @@ __device__ __forceinline__ Range narrow(Block<kThreads> block, Range range, cons
   return range;
 }
 
+// The best `wanted` of the `inside` ranks in scratch.residual, in the last of the k slots. Ends with
+// a barrier.
+template <uint32_t kThreads, typename Put>
+__device__ __forceinline__ void rank_residual(Block<kThreads> block, uint32_t inside,
+                                              uint32_t wanted, uint32_t k, const Scratch& scratch,
+                                              const Put& put) {
+  for (uint32_t i = block.thread; i < inside; i += kThreads) {
+    const uint64_t mine = scratch.residual[i];
+    uint32_t better = 0;
+    for (uint32_t j = 0; j < inside; ++j) better += scratch.residual[j] > mine;
+    if (better < wanted) put(k - wanted + better, mine);
+  }
+  block.sync();
+}
+
 // Calls put(slot, rank) once for each slot 0 .. k-1, in no order. Ends with a barrier.
 template <uint32_t kThreads, typename Source, typename Put>
 __device__ __forceinline__ void emit(Block<kThreads> block, const Range& range,
@@ -167,15 +183,7 @@ __device__ __forceinline__ void emit(Block<kThreads> block, const Range& range,
     if (inside && !all) scratch.residual[atomicAdd(&scratch.residual_count, 1u)] = rank;
   });
   block.sync();
-  if (!all) {
-    for (uint32_t i = block.thread; i < range.inside; i += kThreads) {
-      const uint64_t mine = scratch.residual[i];
-      uint32_t better = 0;
-      for (uint32_t j = 0; j < range.inside; ++j) better += scratch.residual[j] > mine;
-      if (better < range.wanted) put(k - range.wanted + better, mine);
-    }
-    block.sync();
-  }
+  if (!all) rank_residual(block, range.inside, range.wanted, k, scratch, put);
 }
 
 // The smallest range that holds all `count` ranks of a source; the best k are wanted.

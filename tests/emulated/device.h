@@ -33,6 +33,9 @@ struct alignas(16) int4 {
 struct alignas(16) uint4 {
   unsigned x, y, z, w;
 };
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
 struct Index3 {
   unsigned x, y, z;
 };
@@ -176,6 +179,15 @@ inline unsigned __reduce_add_sync(unsigned, unsigned value) {
   return sum;
 }
 
+inline unsigned __reduce_max_sync(unsigned, unsigned value) {
+  const uint64_t* given = emulated::exchange(value);
+  return static_cast<unsigned>(*std::max_element(given, given + 32));
+}
+inline unsigned __reduce_min_sync(unsigned, unsigned value) {
+  const uint64_t* given = emulated::exchange(value);
+  return static_cast<unsigned>(*std::min_element(given, given + 32));
+}
+
 template <typename T, typename U>
 T atomicAdd(T* place, U more) {
   const T before = *place;
@@ -197,6 +209,7 @@ inline void atomicMax(unsigned long long* place, uint64_t x) {
 
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline int __ffs(unsigned x) { return __builtin_ffs(static_cast<int>(x)); }
+inline int __clz(unsigned x) { return x == 0 ? 32 : __builtin_clz(x); }
 inline int __clzll(uint64_t x) { return x == 0 ? 64 : __builtin_clzll(x); }
 template <typename To, typename From>
 To with_bits_of(From from) {

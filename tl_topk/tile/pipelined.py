@@ -32,10 +32,8 @@ THREADS = 512
 _TILE_VECTORS = 2  # of 16 bytes a thread, in each of two tiles
 TILE_BYTES = 16 * _TILE_VECTORS * THREADS
 _SAMPLE = 16  # scores a thread looks at, at most
-_SAMPLE_LONG = 64  # the same in rows longer than
-_LONG = 1 << 21
-_SCRATCH_WORDS = 2640  # lang::Scratch
-_FLOOR_WORDS = 388  # lang::FloorScratch
+_SCRATCH_WORDS = 2672  # lang::Scratch
+_FLOOR_WORDS = 192  # lang::FloorScratch
 _DTYPES = {"float32": (0, "int32", 4), "float16": (1, "int16", 8), "bfloat16": (2, "int16", 8)}
 
 #: What ``launch`` takes. ``scores`` is the 16-byte boundary below the first score, ``vectors`` how
@@ -113,6 +111,7 @@ def _trace(which: Specialisation) -> Any:
     code, word, per_vector = _DTYPES[which.dtype]
     capacity = CAPACITIES[which.capacity]
     tile_vectors = THREADS * _TILE_VECTORS
+    sample = _SAMPLE
     clustered = which.cluster > 1
     includes = '#include "lang/pipelined.cuh"\n'
     if clustered:
@@ -155,12 +154,11 @@ def _trace(which: Specialisation) -> Any:
             scratch = T.alloc_shared((_SCRATCH_WORDS,), "int32")
             floor_scratch = T.alloc_shared((_FLOOR_WORDS,), "int32")
             count = T.alloc_shared((2,), "int32")
-            vector = T.alloc_local((per_vector,), word)
-            best = T.alloc_local((1,), "float32")
-            score = T.alloc_local((1,), "float32")
-            floor = T.alloc_local((1,), "float32")
+            held = T.alloc_local((capacity // THREADS,), word)
+            sampled = T.alloc_local((sample,), word)
             samples = T.alloc_local((1,), "int32")
-            place_of_sample = T.alloc_local((1,), "int64")
+            floor = T.alloc_local((1,), "float32")
+            range_ = T.alloc_local((2,), "int32")
             last = T.alloc_local((1,), "int32")
             # Facts about the row are kept in memory: bound to names they would be copied into every
             # index, and TileLang's simplifier would think about the result for minutes.
@@ -181,6 +179,14 @@ def _trace(which: Specialisation) -> Any:
             part[0] = block - row[0] * blocks
 
             T.call_extern("handle", f"{lang}mark", T.address_of(values[0]), 0)
+            T.call_extern(
+                "handle",
+                f"{lang}make_ready<{THREADS}>",
+                T.address_of(scratch[0]),
+                T.address_of(count[0]),
+            )
+            if clustered:
+                T.call_extern("handle", f"{lang}cluster_arrive")
             start[0] = skew + T.call_extern(
                 "int64",
                 f"{lang}row_start",
@@ -204,154 +210,156 @@ def _trace(which: Specialisation) -> Any:
             )
             # Vectors are counted from the 16-byte boundary below the row's first score.
             first[0] = start[0] // per_vector
-            last[0] = 0
             head[0] = T.cast(start[0] % per_vector, "int32")
             row_vectors[0] = (length[0] + head[0] + (per_vector - 1)) // per_vector
-            # Parts are whole tiles. What the last tile copies past the row's end is looked at in
-            # vain; past the matrix's end nothing is copied.
-            tiles[0] = T.max(T.ceildiv(row_vectors[0], tile_vectors), 1)
-            parts[0] = 1
-            if length[0] > capacity:
-                parts[0] = T.min(blocks, tiles[0])
-            each[0] = T.call_extern("int32", f"{lang}quotient", tiles[0] + parts[0] - 1, parts[0])
-            parts[0] = T.call_extern("int32", f"{lang}quotient", tiles[0] + each[0] - 1, each[0])
-            place[0] = part[0] * each[0] * tile_vectors
-            steps[0] = T.min(each[0], tiles[0] - part[0] * each[0])
-
-            if clustered:
-                if thread == 0:
-                    count[0] = 0
-                T.call_extern("handle", f"{lang}cluster_arrive")
-
-            if part[0] < parts[0]:
-                if not clustered and thread == 0:
-                    count[0] = 0
-                floor[0] = -T.infinity("float32")
-                if length[0] > capacity:
-                    # Scores from all over the row, whatever the part: all blocks find one floor.
-                    samples[0] = _SAMPLE
-                    if length[0] > _LONG:
-                        samples[0] = _SAMPLE_LONG
-                    samples[0] = T.call_extern(
-                        "int32", f"{lang}sample_size<{THREADS}>", length[0], k, samples[0]
-                    )
-                    best[0] = -T.infinity("float32")
-                    for load in T.serial(T.ceildiv(samples[0], per_vector)):
-                        place_of_sample[0] = first[0] + T.call_extern(
-                            "int32",
-                            f"{lang}sample_place<{THREADS}>",
-                            load,
-                            T.ceildiv(samples[0], per_vector),
-                            row_vectors[0],
-                        )
-                        for e in T.vectorized(per_vector):
-                            vector[e] = scores[place_of_sample[0], e]
-                        for e in T.unroll(per_vector):
-                            if e < samples[0]:
-                                score[0] = T.call_extern(
-                                    "float32", f"{lang}oriented<{code}>", vector[e], largest
-                                )
-                                best[0] = T.max(best[0], score[0])
-                    floor[0] = T.call_extern(
-                        "float32",
-                        f"{lang}block_floor<{THREADS}>",
-                        best[0],
-                        samples[0],
+            if row_vectors[0] <= capacity // per_vector:
+                # One block holds it all in registers.
+                if part[0] == 0:
+                    for u in T.unroll(capacity // THREADS // per_vector):
+                        if u * THREADS + thread < row_vectors[0]:
+                            for e in T.vectorized(per_vector):
+                                held[u * per_vector + e] = scores[
+                                    first[0] + u * THREADS + thread, e
+                                ]
+                    T.call_extern("handle", f"{lang}mark", T.address_of(values[0]), 1)
+                    T.call_extern(
+                        "handle",
+                        f"{lang}finish_short<{code}, {THREADS}, {capacity // THREADS}>",
+                        T.address_of(held[0]),
+                        head[0],
+                        T.address_of(scratch[0]),
+                        row[0],
+                        T.address_of(scores[0, 0]),
+                        start[0],
                         length[0],
+                        T.address_of(indices[0]),
+                        indices_stride,
+                        T.address_of(values[0]),
+                        values_stride,
+                        with_values,
                         k,
-                        T.address_of(floor_scratch[0]),
+                        order,
+                        largest,
+                        T.address_of(keys[0]),
                     )
-
-                T.call_extern("handle", f"{lang}mark", T.address_of(values[0]), 1)
-                for step in T.Pipelined(steps[0], num_stages=2):
-                    T.copy(scores[first[0] + place[0] + step * tile_vectors, 0], tile)
-                    for u in T.unroll(_TILE_VECTORS):
-                        for e in T.vectorized(per_vector):
-                            vector[e] = tile[u * THREADS + thread, e]
-                        for e in T.unroll(per_vector):
-                            score[0] = T.call_extern(
-                                "float32", f"{lang}oriented<{code}>", vector[e], largest
+                    T.call_extern("handle", f"{lang}mark", T.address_of(values[0]), 5)
+            else:
+                # Parts are whole tiles. What the last tile copies past the row's end is looked at
+                # in vain; past the matrix's end nothing is copied.
+                tiles[0] = T.ceildiv(row_vectors[0], tile_vectors)
+                parts[0] = T.min(blocks, tiles[0])
+                each[0] = T.call_extern(
+                    "int32", f"{lang}quotient", tiles[0] + parts[0] - 1, parts[0]
+                )
+                parts[0] = T.call_extern("int32", f"{lang}quotient", tiles[0] + each[0] - 1, each[0])
+                place[0] = part[0] * each[0] * tile_vectors
+                steps[0] = T.min(each[0], tiles[0] - part[0] * each[0])
+                last[0] = 0
+                if part[0] < parts[0]:
+                    # Scores from all over the row, whatever the part: all blocks find one floor.
+                    samples[0] = T.call_extern(
+                        "int32", f"{lang}sample_size<{THREADS}>", length[0], k, sample
+                    )
+                    for load in T.unroll(sample // per_vector):
+                        if load * per_vector < samples[0]:
+                            for e in T.vectorized(per_vector):
+                                sampled[load * per_vector + e] = scores[
+                                    first[0]
+                                    + T.call_extern(
+                                        "int32",
+                                        f"{lang}sample_place<{THREADS}>",
+                                        load,
+                                        T.ceildiv(samples[0], per_vector),
+                                        row_vectors[0],
+                                    ),
+                                    e,
+                                ]
+                    floor[0] = -T.infinity("float32")
+                    for step in T.Pipelined(steps[0], num_stages=2):
+                        T.copy(scores[first[0] + place[0] + step * tile_vectors, 0], tile)
+                        # At the first step, when the tile has been on its way as long as the sample.
+                        floor[0] = T.call_extern(
+                            "float32",
+                            f"{lang}find_floor<{code}, {THREADS}, {sample}>",
+                            step,
+                            floor[0],
+                            T.address_of(sampled[0]),
+                            samples[0],
+                            length[0],
+                            k,
+                            largest,
+                            T.address_of(floor_scratch[0]),
+                            T.address_of(range_[0]),
+                            T.address_of(values[0]),
+                        )
+                        # TileLang's pipeline allows for one statement that reads the tile.
+                        for _ in T.unroll(1):
+                            for u in T.unroll(_TILE_VECTORS):
+                                for e in T.vectorized(per_vector):
+                                    held[u * per_vector + e] = tile[u * THREADS + thread, e]
+                            T.call_extern(
+                                "handle",
+                                f"{lang}append<{code}, {THREADS}, {_TILE_VECTORS}>",
+                                T.address_of(entries[0]),
+                                T.address_of(count[0]),
+                                capacity,
+                                T.address_of(held[0]),
+                                (place[0] + step * tile_vectors + thread) * per_vector - head[0],
+                                length[0],
+                                floor[0],
+                                largest,
                             )
-                            if length[0] <= capacity:
-                                T.call_extern(
-                                    "handle",
-                                    f"{lang}keep",
-                                    T.address_of(entries[0]),
-                                    score[0],
-                                    (place[0] + step * tile_vectors + u * THREADS + thread)
-                                    * per_vector
-                                    + e
-                                    - head[0],
-                                    length[0],
-                                )
-                            else:
-                                if score[0] > floor[0]:
-                                    T.call_extern(
-                                        "handle",
-                                        f"{lang}append",
-                                        T.address_of(entries[0]),
-                                        T.address_of(count[0]),
-                                        capacity,
-                                        score[0],
-                                        (place[0] + step * tile_vectors + u * THREADS + thread)
-                                        * per_vector
-                                        + e
-                                        - head[0],
-                                        length[0],
-                                    )
-                T.call_extern("handle", f"{lang}mark", T.address_of(values[0]), 2)
-                last[0] = 1
-                if not clustered and parts[0] > 1:
+                    T.call_extern("handle", f"{lang}mark", T.address_of(values[0]), 3)
+                    last[0] = 1
+                    if not clustered and parts[0] > 1:
+                        last[0] = T.call_extern(
+                            "int32",
+                            f"{lang}deliver<{THREADS}>",
+                            T.address_of(entries[0]),
+                            T.address_of(count[0]),
+                            capacity,
+                            T.address_of(lists[0]),
+                            room,
+                            T.address_of(counters[0]),
+                            row[0],
+                            parts[0],
+                            T.address_of(count[1]),
+                        )
+                if clustered:
                     last[0] = T.call_extern(
                         "int32",
-                        f"{lang}deliver<{THREADS}>",
+                        f"{lang}deliver_in_cluster<{THREADS}>",
                         T.address_of(entries[0]),
                         T.address_of(count[0]),
                         capacity,
-                        T.address_of(lists[0]),
-                        room,
-                        T.address_of(counters[0]),
-                        row[0],
-                        parts[0],
+                        part[0],
                         T.address_of(count[1]),
                     )
-            if clustered:
-                last[0] = T.call_extern(
-                    "int32",
-                    f"{lang}deliver_in_cluster<{THREADS}>",
-                    T.address_of(entries[0]),
-                    T.address_of(count[0]),
-                    capacity,
-                    part[0],
-                    T.address_of(count[1]),
-                )
-            if last[0] == 1:
-                T.call_extern("handle", f"{lang}mark", T.address_of(values[0]), 3)
-                T.call_extern(
-                    "handle",
-                    f"{lang}finish<{code}, {THREADS}>",
-                    T.address_of(scores[0, 0]),
-                    start[0],
-                    length[0],
-                    T.address_of(entries[0]),
-                    T.address_of(count[0]),
-                    capacity,
-                    T.address_of(lists[0]),
-                    room,
-                    1 if clustered else parts[0],
-                    floor[0],
-                    T.address_of(indices[0]),
-                    indices_stride,
-                    T.address_of(values[0]),
-                    values_stride,
-                    with_values,
-                    row[0],
-                    k,
-                    order,
-                    largest,
-                    T.address_of(keys[0]),
-                    T.address_of(scratch[0]),
-                )
-                T.call_extern("handle", f"{lang}mark", T.address_of(values[0]), 4)
+                if last[0] == 1:
+                    T.call_extern("handle", f"{lang}mark", T.address_of(values[0]), 4)
+                    T.call_extern(
+                        "handle",
+                        f"{lang}finish_long<{code}, {THREADS}, {capacity}>",
+                        T.address_of(entries[0]),
+                        T.address_of(count[0]),
+                        T.address_of(lists[0]),
+                        0 if clustered else T.if_then_else(parts[0] > 1, room, 0),
+                        T.address_of(range_[0]),
+                        T.address_of(scratch[0]),
+                        row[0],
+                        T.address_of(scores[0, 0]),
+                        start[0],
+                        length[0],
+                        T.address_of(indices[0]),
+                        indices_stride,
+                        T.address_of(values[0]),
+                        values_stride,
+                        with_values,
+                        k,
+                        order,
+                        largest,
+                        T.address_of(keys[0]),
+                    )
+                    T.call_extern("handle", f"{lang}mark", T.address_of(values[0]), 5)
 
     return pipelined
