@@ -249,6 +249,7 @@ __device__ __forceinline__ void finish_long(const void* list_words, const int* c
                                             int room, const int* range, void* scratch, int number,
                                             Rest... rest) {
   const Task<kDtype, kThreads> task(number, rest...);
+  __syncthreads();  // the last entries have been appended
   const bool afar = room > 0;
   auto* const row_list = static_cast<uint64_t*>(lists) + static_cast<int64_t>(number) * room;
   const auto* const list = afar ? row_list : static_cast<const uint64_t*>(list_words);
