@@ -19,6 +19,11 @@ struct Element {
     if constexpr (D == Dtype::kFloat16) return __half2float(__ushort_as_half(raw));
     return __uint_as_float(widen_bfloat16(raw));
   }
+  // Of a score of this dtype as float32: as it was, but for NaN.
+  static __device__ __forceinline__ Raw narrow(float score) {
+    if constexpr (D == Dtype::kFloat16) return __half_as_ushort(__float2half_rn(score));
+    return static_cast<Raw>(__float_as_uint(score) >> 16);
+  }
 };
 
 template <>
@@ -27,6 +32,7 @@ struct Element<Dtype::kFloat32> {
   static constexpr Raw kSign = kSignBit;
   static constexpr Raw kInf = kInfBits;
   static __device__ __forceinline__ float widen(Raw raw) { return __uint_as_float(raw); }
+  static __device__ __forceinline__ Raw narrow(float score) { return __float_as_uint(score); }
 };
 
 }  // namespace tl_topk::lang

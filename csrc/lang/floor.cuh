@@ -33,9 +33,9 @@ struct SampledRange {
 // of kThreads / 128 threads holds about one wanted score.
 template <uint32_t kThreads>
 __device__ __forceinline__ uint32_t sample_size(uint32_t length, uint32_t k, uint32_t most) {
-  const uint32_t group = length / (k * (kThreads / kFloorGroups));
   uint32_t size = 1;
-  while (size < most && 2 * size <= group) size *= 2;
+  // A division takes longer than the few rounds.
+  while (size < most && uint64_t{2} * size * (kThreads / kFloorGroups) * k <= length) size *= 2;
   return size;
 }
 
@@ -45,21 +45,21 @@ template <uint32_t kThreads>
 __device__ __forceinline__ uint32_t floor_rank(uint32_t size, uint32_t length, uint32_t k) {
   constexpr float kDeviations = 4.0f;
   constexpr float kGroups = kFloorGroups;
-  const float share = static_cast<float>(k) / static_cast<float>(length);
+  const float share = __fdividef(static_cast<float>(k), static_cast<float>(length));
   const auto group = static_cast<float>(size * (kThreads / kFloorGroups));
   const float odds = 1.0f - exp2f(group * __log2f(1.0f - share));
   const float expected = kGroups * odds;
-  return static_cast<uint32_t>(
-      ceilf(expected + kDeviations * __fsqrt_rn(expected * (1.0f - odds)) + 1.0f));
+  const float deviation = exp2f(0.5f * __log2f(expected * (1.0f - odds)));  // a quick square root
+  return static_cast<uint32_t>(ceilf(expected + kDeviations * deviation + 1.0f));
 }
 
 // The range from each thread's best of `size` sampled scores, oriented so that larger is better;
 // its floor is that of -inf where the sample is too small to reject anything. The same for the
 // whole block. The scratch must be nobody else's; ends with a barrier.
 template <uint32_t kThreads>
-__device__ __forceinline__ SampledRange sampled_range(Block<kThreads> block, float best,
-                                                      uint32_t size, uint32_t length, uint32_t k,
-                                                      FloorScratch& scratch) {
+__device__ __noinline__ SampledRange sampled_range(Block<kThreads> block, float best,
+                                                   uint32_t size, uint32_t length, uint32_t k,
+                                                   FloorScratch& scratch) {
   static_assert(kThreads % kFloorGroups == 0 && kThreads >= 4 * kFloorGroups);
   constexpr uint32_t kLanes = kThreads / kFloorGroups;  // neighbours that share a group
   constexpr uint32_t kWarps = kThreads / 32;

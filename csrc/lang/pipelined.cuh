@@ -6,14 +6,23 @@
 
 #include "../row_span.h"
 #include "floor.cuh"
-#include "held.cuh"
+#include "listed.cuh"
 #include "row.cuh"
 #include "select.cuh"
 
 namespace tl_topk::lang {
 
-// Of numbers that are not negative; TileLang's own guards against those that are.
-__device__ __forceinline__ int quotient(int a, int b) { return a / b; }
+// Which row a block works on. Divisions are slow enough to be avoided: most often there is one row.
+__device__ __forceinline__ int row_of(int block, int blocks) {
+  return block < blocks ? 0 : block / blocks;
+}
+// How many of a row's tiles each of its `blocks` blocks gets, the last ones less or nothing.
+__device__ __forceinline__ int tiles_each(int tiles, int blocks) {
+  return tiles <= blocks ? 1 : (tiles + blocks - 1) / blocks;
+}
+__device__ __forceinline__ int parts_of(int tiles, int each) {
+  return each == 1 ? tiles : (tiles + each - 1) / each;
+}
 
 // Where the time inside a launch goes. Only where a benchmark asks (-DTL_TOPK_PHASE_CLOCK): then
 // the clocks of a block's first thread lie where values would, which must not be asked for.
@@ -71,10 +80,12 @@ __device__ __forceinline__ void make_ready(void* scratch, int* count) {
 template <int kThreads>
 __device__ __forceinline__ int sample_place(int load, int loads, int row_vectors) {
   constexpr uint32_t kSpread = 1265;  // odd, so that no place is taken twice
-  const uint32_t places = static_cast<uint32_t>(loads) * kThreads;  // a power of two
+  const auto places = static_cast<uint32_t>(loads) * kThreads;  // a power of two
   const uint32_t place = (static_cast<uint32_t>(load) * kThreads + threadIdx.x) * kSpread;
-  return 1 + static_cast<int>(static_cast<uint64_t>(place & (places - 1)) *
-                              static_cast<uint32_t>(row_vectors - 2) / places);
+  const uint32_t share = place << (__clz(places) + 1);  // of 2^32
+  return 1 + static_cast<int>(static_cast<uint64_t>(share) *
+                                  static_cast<uint32_t>(row_vectors - 2) >>
+                              32);
 }
 
 // At the first step only: the floor of a row from the first `size` of this thread's sampled scores.
@@ -203,80 +214,96 @@ struct Task {
             largest != 0,
             static_cast<uint64_t*>(keys)} {}
 
-  // The k best of a source, of which those in registers are all.
-  template <uint32_t kHeld, typename Source>
-  __device__ __forceinline__ void finish(const uint64_t (&ranks)[kHeld], uint32_t used,
-                                         const KeyBins& bins, const Source& source, uint32_t count,
+  // The k best of `count` ranks of a list, all counted; `source` has the same ones.
+  template <typename Source>
+  __device__ __forceinline__ void finish(const uint64_t* list, uint32_t places, const KeyBins& bins,
+                                         const Source& source, uint32_t count,
                                          Scratch& scratch) const {
-    const auto put = [&](uint32_t slot, uint64_t rank) { out.put(slot, rank); };
-    if (!select_held(row.block, ranks, used, bins, out.k, scratch, put)) {
-      select(row.block, source, count, out.k, scratch, put);
+    uint64_t* const winners = out.keys;
+    if (!select_counted(row.block, list, places, bins, out.k, scratch, winners)) {
+      select_apart(row.block, source, count, out.k, scratch, winners);
     }
-    out.finish(out.k);
+    write_winners(out, winners);
   }
 };
 
 // The end of a row that the block holds whole, kHeld scores a thread in vectors that lie as append()
-// has them; the row begins with number `head` of them.
+// has them; the row begins with number `head` of them. `list`: kHeld * kThreads ranks.
 template <int kDtype, int kThreads, int kHeld, typename Word, typename... Rest>
-__device__ __forceinline__ void finish_short(const Word* held, int head, void* scratch,
-                                             Rest... rest) {
+__device__ __forceinline__ void finish_short(const Word* held, int head, void* list_words,
+                                             void* scratch_words, Rest... rest) {
   constexpr int kPerVector = 16 / sizeof(Word);
   const Task<kDtype, kThreads> task(rest...);
   const auto& row = task.row;
   if (row.length <= task.out.k) return select_all(row, task.out);
+  auto* const list = static_cast<uint64_t*>(list_words);
+  Scratch& scratch = scratch_of(scratch_words);
   const uint32_t vectors = (row.length + head + kPerVector - 1) / kPerVector;
   const uint32_t used = (vectors + kThreads - 1) / kThreads * kPerVector;
-  uint64_t ranks[kHeld];
+  uint32_t lowest = 0xffffffffu;
+  uint32_t highest = 0;
 #pragma unroll
   for (int e = 0; e < kHeld; ++e) {
-    const int index =
-        (e / kPerVector * kThreads + static_cast<int>(threadIdx.x)) * kPerVector + e % kPerVector -
-        head;
+    if (e % kPerVector == 0 && e >= used) break;
+    const int index = (e / kPerVector * kThreads + static_cast<int>(threadIdx.x)) * kPerVector +
+                      e % kPerVector - head;
     const bool inside = static_cast<uint32_t>(index) < row.length;
-    ranks[e] = inside ? rank_of(oriented<kDtype>(held[e], task.out.largest), index) : 0;
+    const uint64_t rank =
+        inside ? rank_of(oriented<kDtype>(held[e], task.out.largest), index) : 0;
+    list[e * kThreads + threadIdx.x] = rank;
+    if (inside) lowest = min(lowest, key_of_rank(rank));
+    highest = max(highest, key_of_rank(rank));
   }
-  const HeldRange range = held_range(row.block, ranks, used, scratch_of(scratch));
-  task.finish(ranks, used, KeyBins(range.lowest, range.highest), row, row.length,
-              scratch_of(scratch));
+  const KeyBins bins = bins_of_all(row.block, lowest, highest, scratch);
+  const uint32_t places = used * kThreads;
+  for (uint32_t i = threadIdx.x; i < places; i += kThreads) count_rank(bins, list[i], scratch);
+  task.finish(list, places, bins, row, row.length, scratch);
 }
 
 // The end of a longer row: the k best of the *count entries above the floor, or of the whole row
 // where that cannot be. The entries lie in the block's list, of kCapacity, or where several blocks
 // share a row without a cluster (`room` > 0), in the row's list. `range`: see find_floor().
 template <int kDtype, int kThreads, int kCapacity, typename... Rest>
-__device__ __forceinline__ void finish_long(const void* list_words, const int* count, void* lists,
-                                            int room, const int* range, void* scratch, int number,
-                                            Rest... rest) {
+__device__ __forceinline__ void finish_long(void* list_words, const int* count, void* lists,
+                                            int room, const int* range, void* scratch_words,
+                                            int number, Rest... rest) {
   const Task<kDtype, kThreads> task(number, rest...);
+  const Block<kThreads> block = task.row.block;
+  Scratch& scratch = scratch_of(scratch_words);
   __syncthreads();  // the last entries have been appended
   const bool afar = room > 0;
   auto* const row_list = static_cast<uint64_t*>(lists) + static_cast<int64_t>(number) * room;
-  const auto* const list = afar ? row_list : static_cast<const uint64_t*>(list_words);
+  auto* const list = static_cast<uint64_t*>(list_words);
   const auto entries = static_cast<uint32_t>(*count);
   const float floor = __uint_as_float(bits_of_key(static_cast<uint32_t>(range[0])));
-  const auto put = [&](uint32_t slot, uint64_t rank) { task.out.put(slot, rank); };
-  const Block<kThreads> block = task.row.block;
-  const ListSource<kThreads> source{block, list, entries};
   const bool too_few = entries < task.out.k;
-  if (too_few && select_ties(task.row, floor, list, entries, task.out, scratch_of(scratch))) {
+  if (too_few && select_ties(task.row, floor, afar ? row_list : list, entries, task.out, scratch)) {
     task.out.finish(task.out.k);
   } else if (too_few || entries > static_cast<uint32_t>(afar ? room : kCapacity)) {
-    select_row(task.row, floor, task.out, scratch_of(scratch));
+    select_row(task.row, floor, task.out, scratch);
   } else if (entries > kCapacity) {
-    select(block, source, entries, task.out.k, scratch_of(scratch), put);
-    task.out.finish(task.out.k);
+    select_apart(block, ListSource<kThreads>{block, row_list, entries}, entries, task.out.k,
+                 scratch, task.out.keys);
+    write_winners(task.out, task.out.keys);
   } else {
-    constexpr uint32_t kHeld = kCapacity / kThreads;
-    uint64_t ranks[kHeld];
+    const KeyBins bins(static_cast<uint32_t>(range[0]), static_cast<uint32_t>(range[1]));
+    constexpr uint32_t kAtOnce = 8;
+#pragma unroll 1
+    for (uint32_t first = threadIdx.x; first < entries; first += kAtOnce * kThreads) {
+      uint64_t ranks[kAtOnce];
 #pragma unroll
-    for (uint32_t e = 0; e < kHeld; ++e) {
-      const uint32_t i = e * kThreads + threadIdx.x;
-      ranks[e] = i < entries ? (afar ? __ldcg(list + i) : list[i]) : 0;
+      for (uint32_t u = 0; u < kAtOnce; ++u) {
+        const uint32_t i = first + u * kThreads;
+        ranks[u] = i >= entries ? 0 : afar ? __ldcg(row_list + i) : list[i];
+      }
+#pragma unroll
+      for (uint32_t u = 0; u < kAtOnce; ++u) {
+        const uint32_t i = first + u * kThreads;
+        if (afar && i < entries) list[i] = ranks[u];
+        count_rank(bins, ranks[u], scratch);
+      }
     }
-    task.finish(ranks, (entries + kThreads - 1) / kThreads,
-                KeyBins(static_cast<uint32_t>(range[0]), static_cast<uint32_t>(range[1])), source,
-                entries, scratch_of(scratch));
+    task.finish(list, entries, bins, ListSource<kThreads>{block, list, entries}, entries, scratch);
   }
   if (afar) {  // the workspace is left as it was found
     const uint32_t written = min(entries, static_cast<uint32_t>(room));

@@ -67,11 +67,24 @@ struct Output {
     indices[slot] = static_cast<int32_t>(index);
     if (values != nullptr) values[slot] = row[index];
   }
+  // The same where the key is known: it tells the score, and the row is seldom read again.
+  __device__ void write(uint32_t slot, uint32_t index, uint32_t key) const {
+    indices[slot] = static_cast<int32_t>(index);
+    if (values == nullptr) return;
+    if (key == kNanKey || key == kSignBit) {  // one of many NaN, or either zero
+      values[slot] = row[index];
+    } else {
+      const Raw raw = Element<D>::narrow(__uint_as_float(bits_of_key(key)));
+      values[slot] = largest ? raw : static_cast<Raw>(raw ^ Element<D>::kSign);
+    }
+  }
   __device__ __forceinline__ void put(uint32_t slot, uint64_t rank) const {
     if (order == Order::kAny) {
-      write(slot, index_of_rank(rank));
+      write(slot, index_of_rank(rank), key_of_rank(rank));
+    } else if (order == Order::kIndex) {
+      keys[slot] = static_cast<uint64_t>(index_of_rank(rank)) << 32 | key_of_rank(rank);
     } else {
-      keys[slot] = order == Order::kIndex ? index_of_rank(rank) : ~rank;
+      keys[slot] = ~rank;
     }
   }
   // After `count` slots have been put: orders them, and fills the slots past them.
@@ -83,7 +96,11 @@ struct Output {
       for (uint32_t i = count + block.thread; i < padded; i += kThreads) keys[i] = ~0ull;
       sort_ascending(block, keys, padded);
       for (uint32_t i = block.thread; i < count; i += kThreads) {
-        write(i, order == Order::kIndex ? static_cast<uint32_t>(keys[i]) : index_of_rank(~keys[i]));
+        if (order == Order::kIndex) {
+          write(i, static_cast<uint32_t>(keys[i] >> 32), static_cast<uint32_t>(keys[i]));
+        } else {
+          write(i, index_of_rank(~keys[i]), key_of_rank(~keys[i]));
+        }
       }
     }
     constexpr Raw kInf = Element<D>::kInf;
@@ -95,10 +112,28 @@ struct Output {
   }
 };
 
+// What Output's own does, for an order that is asked for; seldom enough to be called.
+template <Dtype D, uint32_t kThreads>
+__device__ __noinline__ void write_in_order(const Output<D, kThreads> out, uint64_t* winners) {
+  for (uint32_t i = out.block.thread; i < out.k; i += kThreads) out.put(i, winners[i]);
+  out.finish(out.k);
+}
+
+// All k slots from ranks in shared memory, which are put in order there: a power of two of places,
+// the `keys` of `out`.
+template <Dtype D, uint32_t kThreads>
+__device__ __forceinline__ void write_winners(const Output<D, kThreads>& out, uint64_t* winners) {
+  if (out.order != Order::kAny) return write_in_order(out, winners);
+#pragma unroll 1
+  for (uint32_t i = out.block.thread; i < out.k; i += kThreads) {
+    out.write(i, index_of_rank(winners[i]), key_of_rank(winners[i]));
+  }
+}
+
 // A row no longer than k: all of it.
 template <Dtype D, uint32_t kThreads>
-__device__ __forceinline__ void select_all(const RowSource<D, kThreads>& row,
-                                           const Output<D, kThreads>& out) {
+__device__ __noinline__ void select_all(const RowSource<D, kThreads> row,
+                                        const Output<D, kThreads> out) {
   for (uint32_t i = row.block.thread; i < row.length; i += kThreads) {
     if (out.order == Order::kValue) {
       out.keys[i] = ~row.rank(i);

@@ -21,9 +21,9 @@ constexpr uint32_t kMaxResidual = 256;
 // What a block needs in shared memory. Where it is handed over as words, this many.
 struct Scratch {
   uint64_t residual[kMaxResidual];
+  uint32_t bins[kBins];  // at a multiple of 16 bytes
   uint64_t lowest;
   uint64_t highest;
-  uint32_t bins[kBins];
   uint32_t warp_sums[32];
   uint32_t warp_highest[32];
   uint32_t bin;
@@ -102,9 +102,14 @@ __device__ __forceinline__ void find_crossing(Block<kThreads> block, Scratch& sc
   // Thread 0 has the highest bins.
   const uint32_t first = block.thread * kEach;
   uint32_t sum = 0;
+  if constexpr (kEach * kThreads == kBins && kEach == 4) {
+    const uint4 mine = reinterpret_cast<const uint4*>(scratch.bins)[kThreads - 1 - block.thread];
+    sum = mine.x + mine.y + mine.z + mine.w;
+  } else {
 #pragma unroll
-  for (uint32_t j = 0; j < kEach; ++j) {
-    if (first + j < kBins) sum += scratch.bins[kBins - 1 - first - j];
+    for (uint32_t j = 0; j < kEach; ++j) {
+      if (first + j < kBins) sum += scratch.bins[kBins - 1 - first - j];
+    }
   }
   uint32_t upto = sum;
 #pragma unroll
@@ -157,6 +162,7 @@ __device__ __forceinline__ void rank_residual(Block<kThreads> block, uint32_t in
   for (uint32_t i = block.thread; i < inside; i += kThreads) {
     const uint64_t mine = scratch.residual[i];
     uint32_t better = 0;
+#pragma unroll 4
     for (uint32_t j = 0; j < inside; ++j) better += scratch.residual[j] > mine;
     if (better < wanted) put(k - wanted + better, mine);
   }
@@ -244,7 +250,7 @@ struct ListSource {
 
 // Sorts n keys ascending in shared memory, n a power of two. Begins and ends with a barrier.
 template <uint32_t kThreads>
-__device__ __forceinline__ void sort_ascending(Block<kThreads> block, uint64_t* keys, uint32_t n) {
+__device__ __noinline__ void sort_ascending(Block<kThreads> block, uint64_t* keys, uint32_t n) {
   block.sync();
   for (uint32_t run = 2; run <= n; run *= 2) {
     for (uint32_t stride = run / 2; stride > 0; stride /= 2) {

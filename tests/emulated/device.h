@@ -220,7 +220,7 @@ To with_bits_of(From from) {
 inline float __uint_as_float(unsigned x) { return with_bits_of<float>(x); }
 inline unsigned __float_as_uint(float x) { return with_bits_of<unsigned>(x); }
 inline float __log2f(float x) { return std::log2(x); }
-inline float __fsqrt_rn(float x) { return std::sqrt(x); }
+inline float __fdividef(float x, float y) { return x / y; }
 template <typename T>
 void __stcg(T* place, T value) {
   *place = value;

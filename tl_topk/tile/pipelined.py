@@ -175,7 +175,7 @@ def _trace(which: Specialisation) -> Any:
             row = T.alloc_local((1,), "int32")
             part = T.alloc_local((1,), "int32")
             thread = T.get_thread_binding()
-            row[0] = T.call_extern("int32", f"{lang}quotient", block, blocks)
+            row[0] = T.call_extern("int32", f"{lang}row_of", block, blocks)
             part[0] = block - row[0] * blocks
 
             T.call_extern("handle", f"{lang}mark", T.address_of(values[0]), 0)
@@ -227,6 +227,7 @@ def _trace(which: Specialisation) -> Any:
                         f"{lang}finish_short<{code}, {THREADS}, {capacity // THREADS}>",
                         T.address_of(held[0]),
                         head[0],
+                        T.address_of(entries[0]),
                         T.address_of(scratch[0]),
                         row[0],
                         T.address_of(scores[0, 0]),
@@ -247,11 +248,8 @@ def _trace(which: Specialisation) -> Any:
                 # Parts are whole tiles. What the last tile copies past the row's end is looked at
                 # in vain; past the matrix's end nothing is copied.
                 tiles[0] = T.ceildiv(row_vectors[0], tile_vectors)
-                parts[0] = T.min(blocks, tiles[0])
-                each[0] = T.call_extern(
-                    "int32", f"{lang}quotient", tiles[0] + parts[0] - 1, parts[0]
-                )
-                parts[0] = T.call_extern("int32", f"{lang}quotient", tiles[0] + each[0] - 1, each[0])
+                each[0] = T.call_extern("int32", f"{lang}tiles_each", tiles[0], blocks)
+                parts[0] = T.call_extern("int32", f"{lang}parts_of", tiles[0], each[0])
                 place[0] = part[0] * each[0] * tile_vectors
                 steps[0] = T.min(each[0], tiles[0] - part[0] * each[0])
                 last[0] = 0
