@@ -43,7 +43,7 @@ __all__ = ["Example", "Pipelined", "main", "tile_contenders"]
 _SUITE = "tile_phases"
 _CASES = tuple(Case(1, width) for width in (4 * K, 16 * K, 64 * K, 128 * K, 256 * K, M))
 _CLUSTER = 16
-_NAMES = ("start", "request", "floor", "read and filter", "gather", "select")
+_NAMES = ("start", "sample", "floor", "filter", "gather", "count", "select")
 _REPLAYS = 40
 _LAUNCHES = 64
 

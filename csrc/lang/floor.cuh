@@ -57,8 +57,8 @@ __device__ __forceinline__ uint32_t floor_rank(uint32_t size, uint32_t length, u
 // its floor is that of -inf where the sample is too small to reject anything. The same for the
 // whole block. The scratch must be nobody else's; ends with a barrier.
 template <uint32_t kThreads>
-__device__ __noinline__ SampledRange sampled_range(Block<kThreads> block, float best,
-                                                   uint32_t size, uint32_t length, uint32_t k,
+__device__ __noinline__ SampledRange sampled_range(Block<kThreads> block, float best, uint32_t size,
+                                                   uint32_t length, uint32_t k,
                                                    FloorScratch& scratch) {
   static_assert(kThreads % kFloorGroups == 0 && kThreads >= 4 * kFloorGroups);
   constexpr uint32_t kLanes = kThreads / kFloorGroups;  // neighbours that share a group

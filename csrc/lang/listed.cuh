@@ -57,9 +57,9 @@ __device__ __forceinline__ void count_rank(const KeyBins& bin_of, uint64_t rank,
   if (rank != 0) atomicAdd(&scratch.bins[bin_of(rank)], 1u);
 }
 
-// The k best of the list's ranks, all of which have been counted, to winners[0 .. k-1], in no order.
-// False, with some of them written in vain, where the k-th rank's bin has too many members. Begins
-// and ends with a barrier.
+// The k best of the list's ranks, all of which have been counted, to winners[0 .. k-1], in no
+// order. False, with some of them written in vain, where the k-th rank's bin has too many members.
+// Begins and ends with a barrier.
 template <uint32_t kThreads>
 __device__ __noinline__ bool select_counted(Block<kThreads> block, const uint64_t* list,
                                             uint32_t count, const KeyBins bin_of, uint32_t k,

@@ -26,7 +26,7 @@ __device__ __forceinline__ int parts_of(int tiles, int each) {
 
 // Where the time inside a launch goes. Only where a benchmark asks (-DTL_TOPK_PHASE_CLOCK): then
 // the clocks of a block's first thread lie where values would, which must not be asked for.
-constexpr int kPhases = 6;  // start, loaded, floor known, filtered, entries together, end
+constexpr int kPhases = 7;  // start, sample there, floor known, filtered, together, counted, end
 __device__ __forceinline__ void mark(void* clocks, int phase) {
 #ifdef TL_TOPK_PHASE_CLOCK
   if (threadIdx.x == 0) static_cast<long long*>(clocks)[blockIdx.x * kPhases + phase] = clock64();
@@ -65,7 +65,9 @@ __device__ __forceinline__ uint64_t rank_of(float score, int index) {
   return rank_key(order_key(__float_as_uint(score)), static_cast<uint32_t>(index));
 }
 
-__device__ __forceinline__ Scratch& scratch_of(void* words) { return *static_cast<Scratch*>(words); }
+__device__ __forceinline__ Scratch& scratch_of(void* words) {
+  return *static_cast<Scratch*>(words);
+}
 
 // To be called by every block, with a barrier between it and the first append() or the end.
 template <int kThreads>
@@ -83,9 +85,8 @@ __device__ __forceinline__ int sample_place(int load, int loads, int row_vectors
   const auto places = static_cast<uint32_t>(loads) * kThreads;  // a power of two
   const uint32_t place = (static_cast<uint32_t>(load) * kThreads + threadIdx.x) * kSpread;
   const uint32_t share = place << (__clz(places) + 1);  // of 2^32
-  return 1 + static_cast<int>(static_cast<uint64_t>(share) *
-                                  static_cast<uint32_t>(row_vectors - 2) >>
-                              32);
+  return 1 + static_cast<int>(
+                 static_cast<uint64_t>(share) * static_cast<uint32_t>(row_vectors - 2) >> 32);
 }
 
 // At the first step only: the floor of a row from the first `size` of this thread's sampled scores.
@@ -110,12 +111,11 @@ __device__ __forceinline__ float find_floor(int step, float floor, const Word* s
 }
 
 // Adds this thread's scores that pass the floor and are of the row to the list, if there is room;
-// counts them anyway. It holds kVectors vectors; the first score's index is `first`, and from vector
-// to vector kThreads of them lie between. One reservation a warp. In whole warps.
+// counts them anyway. It holds kVectors vectors; the first score's index is `first`, and from
+// vector to vector kThreads of them lie between. One reservation a warp. In whole warps.
 template <int kDtype, int kThreads, int kVectors, typename Word>
-__device__ __forceinline__ void append(void* list_words, int* count, int capacity,
-                                       const Word* held, int first, int length, float floor,
-                                       int largest) {
+__device__ __forceinline__ void append(void* list_words, int* count, int capacity, const Word* held,
+                                       int first, int length, float floor, int largest) {
   constexpr int kPerVector = 16 / sizeof(Word);
   auto* const list = static_cast<uint64_t*>(list_words);
   uint32_t passing = 0;
@@ -164,8 +164,8 @@ __device__ __forceinline__ int deliver(const void* list_words, int* count, int c
   if (mine > 0) {
     // More than its list holds: the row's count must say so too.
     if (threadIdx.x == 0) {
-      *shared = static_cast<int>(atomicAdd(
-          counter, static_cast<unsigned long long>(mine) + (mine > capacity ? room : 0)));
+      *shared = static_cast<int>(
+          atomicAdd(counter, static_cast<unsigned long long>(mine) + (mine > capacity ? room : 0)));
     }
     __syncthreads();
     const auto base = static_cast<uint32_t>(*shared);
@@ -227,11 +227,11 @@ struct Task {
   }
 };
 
-// The end of a row that the block holds whole, kHeld scores a thread in vectors that lie as append()
-// has them; the row begins with number `head` of them. `list`: kHeld * kThreads ranks.
+// The end of a row that the block holds whole, kHeld scores a thread in vectors that lie as
+// append() has them; the row begins with number `head` of them. `list`: kHeld * kThreads ranks.
 template <int kDtype, int kThreads, int kHeld, typename Word, typename... Rest>
 __device__ __forceinline__ void finish_short(const Word* held, int head, void* list_words,
-                                             void* scratch_words, Rest... rest) {
+                                             void* scratch_words, void* clocks, Rest... rest) {
   constexpr int kPerVector = 16 / sizeof(Word);
   const Task<kDtype, kThreads> task(rest...);
   const auto& row = task.row;
@@ -248,15 +248,16 @@ __device__ __forceinline__ void finish_short(const Word* held, int head, void* l
     const int index = (e / kPerVector * kThreads + static_cast<int>(threadIdx.x)) * kPerVector +
                       e % kPerVector - head;
     const bool inside = static_cast<uint32_t>(index) < row.length;
-    const uint64_t rank =
-        inside ? rank_of(oriented<kDtype>(held[e], task.out.largest), index) : 0;
+    const uint64_t rank = inside ? rank_of(oriented<kDtype>(held[e], task.out.largest), index) : 0;
     list[e * kThreads + threadIdx.x] = rank;
     if (inside) lowest = min(lowest, key_of_rank(rank));
     highest = max(highest, key_of_rank(rank));
   }
+  for (int phase = 1; phase <= 4; ++phase) mark(clocks, phase);  // there is no floor
   const KeyBins bins = bins_of_all(row.block, lowest, highest, scratch);
   const uint32_t places = used * kThreads;
   for (uint32_t i = threadIdx.x; i < places; i += kThreads) count_rank(bins, list[i], scratch);
+  mark(clocks, 5);
   task.finish(list, places, bins, row, row.length, scratch);
 }
 
@@ -266,7 +267,7 @@ __device__ __forceinline__ void finish_short(const Word* held, int head, void* l
 template <int kDtype, int kThreads, int kCapacity, typename... Rest>
 __device__ __forceinline__ void finish_long(void* list_words, const int* count, void* lists,
                                             int room, const int* range, void* scratch_words,
-                                            int number, Rest... rest) {
+                                            void* clocks, int number, Rest... rest) {
   const Task<kDtype, kThreads> task(number, rest...);
   const Block<kThreads> block = task.row.block;
   Scratch& scratch = scratch_of(scratch_words);
@@ -303,6 +304,7 @@ __device__ __forceinline__ void finish_long(void* list_words, const int* count, 
         count_rank(bins, ranks[u], scratch);
       }
     }
+    mark(clocks, 5);
     task.finish(list, entries, bins, ListSource<kThreads>{block, list, entries}, entries, scratch);
   }
   if (afar) {  // the workspace is left as it was found

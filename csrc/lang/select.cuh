@@ -153,8 +153,8 @@ __device__ __forceinline__ Range narrow(Block<kThreads> block, Range range, cons
   return range;
 }
 
-// The best `wanted` of the `inside` ranks in scratch.residual, in the last of the k slots. Ends with
-// a barrier.
+// The best `wanted` of the `inside` ranks in scratch.residual, in the last of the k slots. Ends
+// with a barrier.
 template <uint32_t kThreads, typename Put>
 __device__ __forceinline__ void rank_residual(Block<kThreads> block, uint32_t inside,
                                               uint32_t wanted, uint32_t k, const Scratch& scratch,

@@ -221,7 +221,6 @@ def _trace(which: Specialisation) -> Any:
                                 held[u * per_vector + e] = scores[
                                     first[0] + u * THREADS + thread, e
                                 ]
-                    T.call_extern("handle", f"{lang}mark", T.address_of(values[0]), 1)
                     T.call_extern(
                         "handle",
                         f"{lang}finish_short<{code}, {THREADS}, {capacity // THREADS}>",
@@ -229,6 +228,7 @@ def _trace(which: Specialisation) -> Any:
                         head[0],
                         T.address_of(entries[0]),
                         T.address_of(scratch[0]),
+                        T.address_of(values[0]),
                         row[0],
                         T.address_of(scores[0, 0]),
                         start[0],
@@ -243,7 +243,7 @@ def _trace(which: Specialisation) -> Any:
                         largest,
                         T.address_of(keys[0]),
                     )
-                    T.call_extern("handle", f"{lang}mark", T.address_of(values[0]), 5)
+                    T.call_extern("handle", f"{lang}mark", T.address_of(values[0]), 6)
             else:
                 # Parts are whole tiles. What the last tile copies past the row's end is looked at
                 # in vain; past the matrix's end nothing is copied.
@@ -344,6 +344,7 @@ def _trace(which: Specialisation) -> Any:
                         0 if clustered else T.if_then_else(parts[0] > 1, room, 0),
                         T.address_of(range_[0]),
                         T.address_of(scratch[0]),
+                        T.address_of(values[0]),
                         row[0],
                         T.address_of(scores[0, 0]),
                         start[0],
@@ -358,6 +359,6 @@ def _trace(which: Specialisation) -> Any:
                         largest,
                         T.address_of(keys[0]),
                     )
-                    T.call_extern("handle", f"{lang}mark", T.address_of(values[0]), 5)
+                    T.call_extern("handle", f"{lang}mark", T.address_of(values[0]), 6)
 
     return pipelined
