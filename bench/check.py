@@ -11,7 +11,6 @@ import argparse
 import dataclasses
 import json
 import secrets
-import sys
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -36,15 +35,16 @@ def main() -> None:
     arguments = parser.parse_args()
     device = BACKENDS[arguments.backend].device_type
     output = arguments.output or RESULTS / f"check_{arguments.backend}.json"
+    rows = arguments.rows or _ROWS[device]
     document = Document(
         suite="check",
-        command="python -m bench.check " + " ".join(sys.argv[1:]),
+        command=f"python -m bench.check --backend {arguments.backend} --rows {rows}"
+        f" --seed {arguments.seed}",
         commit=commit(),
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         machine=machine(device),
     )
     print(f"backend {arguments.backend}, seed {arguments.seed}", flush=True)
-    rows = arguments.rows or _ROWS[device]
     report = fuzz(arguments.backend, arguments.seed, arguments.seconds, rows)
     result = {"backend": arguments.backend} | dataclasses.asdict(
         dataclasses.replace(report, finding=None)

@@ -12,7 +12,6 @@ the call returns.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
@@ -240,7 +239,7 @@ def main() -> None:
     options = parser.parse_args()
     document = Document(
         suite=FUSED_SUITE,
-        command=" ".join(["python -m bench.indexer_topk", *sys.argv[1:]]),
+        command="python -m bench.indexer_topk",
         commit=commit(),
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         machine=machine("cuda"),

@@ -83,7 +83,7 @@ def main() -> None:
     candidates: Candidates = ReadyCandidates() if ready else ScoredCandidates()
     document = Document(
         suite=suite,
-        command=" ".join(["python -m bench.regret", *sys.argv[1:]]),
+        command=f"python -m bench.regret {options.which} --seconds {options.seconds:g}",
         commit=commit(),
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         machine=machine("cuda") | candidates.facts(),

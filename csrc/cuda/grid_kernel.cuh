@@ -97,30 +97,16 @@ __device__ __forceinline__ void share_row(const Params<kMapped>& params, const R
   StepQueue<D, kLoads, kDeepQueue> queue(row, deal, memory.queue);
   queue.fill(row, deal);
 
-  const bool full = row.length == params.width;
-  if (threadIdx.x < kTableBins) state.own.bins[threadIdx.x] = 0;
-  if (threadIdx.x < kGroups) state.anchors.group_keys[threadIdx.x] = 0;
-  if (threadIdx.x < kMaxResidual) state.residual[threadIdx.x] = 0;
-  if (threadIdx.x == 0) {
-    state.survivors = 0;
-    state.winners = 0;
-    state.residual_count = 0;
-    state.tally.cut.bin = kNoBin;
-    state.grid.highest_floor = 0;
-  }
-  if (!full && threadIdx.x == kThreads - 1) {
-    state.plan =
-        plan_sample(row.length, out.k, kPerVector, kLoads, kThreads, 1u << meeting.blocks_log2());
-  }
+  prepare<kLoads>(params, meeting.row(), row, 1u << meeting.blocks_log2(), state);
+  if (threadIdx.x == 0) state.grid.highest_floor = 0;
   meeting.open();
   team.open(out.sorted_bytes());
-  if (kMapped && threadIdx.x == kWarp) state.mapping = mapping_of(params, meeting.row());
 
   float x[kLoads * kPerVector];
   queue.pop(0, row.flip, x);
   mark(kPhaseRead);
   SamplePlan plan = params.full_plan;
-  if (!full) plan = state.plan;
+  if (row.length != params.width) plan = state.plan;
   const Anchors anchors = find_anchors<kPerVector>(x, plan, state.anchors);
   mark(kPhaseFloor);
   const GlobalList segment{meeting.segment(meeting.block()), meeting.room()};

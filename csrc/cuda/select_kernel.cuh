@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "config.h"
 #include "cuda/anchors.cuh"
@@ -142,6 +143,28 @@ __device__ __forceinline__ void select_slowly(const Ranks& ranks, uint32_t floor
   select_by_radix(ranks, guess_tie(ranks, out.row, floor, out.k, team, state), out, team, state);
 }
 
+// All that needs no score, done while the first loads of `blocks` blocks are on their way. A
+// barrier must follow.
+template <int kLoads, Dtype D, typename Params>
+__device__ __forceinline__ void prepare(const Params& params, uint32_t row_number,
+                                        const Row<D>& row, uint32_t blocks, SharedState& state) {
+  if (threadIdx.x < kTableBins) state.own.bins[threadIdx.x] = 0;
+  if (threadIdx.x < kGroups) state.anchors.group_keys[threadIdx.x] = 0;
+  if (threadIdx.x < kMaxResidual) state.residual[threadIdx.x] = 0;
+  if (threadIdx.x == 0) {
+    state.survivors = 0;
+    state.winners = 0;
+    state.residual_count = 0;
+    state.tally.cut.bin = kNoBin;
+  }
+  if (row.length != params.width && threadIdx.x == kThreads - 1) {
+    state.plan = plan_sample(row.length, params.k, Row<D>::kPerVector, kLoads, kThreads, blocks);
+  }
+  if (std::is_same_v<Params, MappedParams> && threadIdx.x == kWarp) {
+    state.mapping = mapping_of(params, row_number);
+  }
+}
+
 // A team's row. kHeld: how many survivors a thread has room for; kResident where one step loads a
 // block's share, which then stays in registers. `row_number` counts rows of the launch.
 template <Dtype D, Scope S, int kLoadsLog2, uint32_t kHeld, int64_t kQueue, bool kMapped>
@@ -174,22 +197,7 @@ __device__ __forceinline__ void select_row(const Params<kMapped>& params, uint32
     queue.fill(row, deal);
   }
 
-  const bool full = row.length == params.width;
-  if (threadIdx.x < kTableBins) state.own.bins[threadIdx.x] = 0;
-  if (threadIdx.x < kGroups) state.anchors.group_keys[threadIdx.x] = 0;
-  if (threadIdx.x < kMaxResidual) state.residual[threadIdx.x] = 0;
-  if (threadIdx.x == 0) {
-    state.survivors = 0;
-    state.winners = 0;
-    state.residual_count = 0;
-    state.tally.cut.bin = kNoBin;
-  }
-  if (!full && threadIdx.x == kThreads - 1) {
-    state.plan =
-        plan_sample(row.length, out.k, kPerVector, kLoads, kThreads, 1u << team.size_log2());
-  }
-  // Found while the scores are on their way; barriers follow.
-  if (kMapped && threadIdx.x == kWarp) state.mapping = mapping_of(params, row_number);
+  prepare<kLoads>(params, row_number, row, 1u << team.size_log2(), state);
   team.open(out.sorted_bytes());
 
   float x[kElements];
@@ -200,7 +208,7 @@ __device__ __forceinline__ void select_row(const Params<kMapped>& params, uint32
   }
   mark(kPhaseRead);
   SamplePlan plan = params.full_plan;
-  if (!full) plan = state.plan;
+  if (row.length != params.width) plan = state.plan;
   const Anchors anchors = find_anchors<kPerVector>(x, plan, state.anchors);
   const BinMap own_map = map_between(anchors.low, anchors.ceiling, kTableBins);
   team.await_open();

@@ -34,8 +34,8 @@ AUTO = "auto"
 METHODS = ("gather", "threshold")
 
 #: The most candidates of a row, ``ranks * k``, that ``"gather"`` is chosen for. One block merges
-#: them; on an H200 it takes 18 us for these and 33 us for twice as many (bench/results/merge.json),
-#: when the sort, the second collective and the smaller steps of ``"threshold"`` take less.
+#: them; on an H200 it took 25 us for these and 50 us for twice as many, before the merge became
+#: faster (bench/results/shard_stages.json), when the smaller steps of ``"threshold"`` take less.
 MOST_GATHERED = 16_384
 
 #: What ``"threshold"`` must spare every rank to be chosen for fewer candidates: about what NVLink
