@@ -8,7 +8,6 @@ namespace tl_topk {
 namespace {
 
 constexpr int kEntryBytes = 8;
-constexpr int kPageBytes = 4;
 constexpr int kThreadsPerBlock = 512;
 constexpr int64_t kMaxElementsPerThread = 16;  // in registers
 constexpr int kMostResident = 8;               // elements a thread; more are better listed
@@ -61,11 +60,17 @@ int checked_cluster(int64_t blocks_per_row, const DeviceFacts& device) {
   refuse_blocks(blocks_per_row, device);
 }
 
+uint32_t log2_of(int64_t power_of_two) {
+  uint32_t log2 = 0;
+  while (int64_t{1} << log2 < power_of_two) ++log2;
+  return log2;
+}
+
 SamplePlan sample_of(const Problem& problem, const LaunchConfig& c) {
   return plan_sample(static_cast<uint32_t>(problem.width), static_cast<uint32_t>(problem.k),
                      static_cast<uint32_t>(16 / element_size(problem.dtype)),
                      static_cast<uint32_t>(c.vectors_per_thread), static_cast<uint32_t>(c.threads),
-                     static_cast<uint32_t>(c.blocks_per_row));
+                     log2_of(c.blocks_per_row));
 }
 
 // Do all clusters of a launch of `all_blocks` fit at once?
@@ -213,11 +218,6 @@ LaunchConfig choose_launch(const Problem& problem, const DeviceFacts& device,
     c.reason = "one block per row: clusters for all rows do not fit on the GPU at once";
   }
   return c;
-}
-
-int64_t mapped_shared_bytes(const LaunchConfig& config) {
-  const bool kept = config.entries_per_thread == kResident && !config.large_k;
-  return config.shared_bytes + (kept ? config.threads * kMostResident * kPageBytes : 0);
 }
 
 const char* scope_name(Scope scope) {

@@ -48,8 +48,9 @@ struct SamplePlan {
   uint8_t groups;        // with anything in them
   uint8_t low_rank;      // 1-based rank, among group maxima, of the floor
   uint8_t ceiling_rank;  // of the value that the k-th element almost surely does not exceed
-  uint8_t reach;         // how many times as far beyond it as from the floor to it bins must go
-  bool has_floor;        // false: the sample is too small to reject anything
+  uint8_t reach_rank;    // at or below the floor's
+  uint8_t reach;   // how many times as far beyond the ceiling as from that rank to it bins must go
+  bool has_floor;  // false: the sample is too small to reject anything
 
   TL_TOPK_HD bool takes(uint32_t member, uint32_t load, uint32_t lane) const {
     return load < loads && ((member + load + lane) & (thin - 1u)) == 0;
@@ -59,50 +60,64 @@ struct SamplePlan {
   }
 };
 
-// The sample is what `blocks` blocks of `threads` threads load first: `loads` vectors of
-// `per_vector` elements each.
+// The sample is what 2^blocks_log2 blocks of `threads` threads load first: `loads` vectors of
+// `per_vector` elements each. Rows whose lengths only the GPU knows wait for this: all but one
+// division are by constants there.
 TL_TOPK_HD SamplePlan plan_sample(uint32_t length, uint32_t k, uint32_t per_vector, uint32_t loads,
-                                  uint32_t threads, uint32_t blocks) {
+                                  uint32_t threads, uint32_t blocks_log2) {
   constexpr float kDeviations = 4.5f;
   constexpr uint32_t kLanesOfWarp = 32;
   constexpr uint32_t kGroupsOfWarp = kGroups / kLanesOfWarp;  // warps that fill all groups once
-  if (length <= k || k == 0) return {1, 1, 1, 1, 1, 1, 1, 0, false};  // no selection, no sample
+  constexpr SamplePlan kNone{1, 1, 1, 1, 1, 1, 1, 1, 0, false};
+  if (length <= k || k == 0) return kNone;  // no selection, no sample
 
   // How the row is dealt out (row.cuh) decides which threads hold what: all of them get a first
   // vector before any gets a second, and each step takes an equal part of the row.
-  const uint32_t a_load = threads * blocks * per_vector;
-  const uint32_t steps = (length - 1) / (a_load * loads) + 1;
-  const uint32_t held = length / steps;
+  const uint32_t a_load = threads * per_vector;  // of a block
+  const uint32_t steps = ((length - 1) / (a_load * loads) >> blocks_log2) + 1;
+  const uint32_t held = (steps == 1 ? length : length / steps) >> blocks_log2;
   const uint32_t full_loads = held / a_load < loads ? held / a_load : loads;
   const uint32_t loads_max = full_loads > 0 ? full_loads : 1;
   uint32_t filled = threads / kLanesOfWarp;  // warps with a first vector in every lane, everywhere
-  if (full_loads == 0) filled = held / (kLanesOfWarp * per_vector * blocks);
+  if (full_loads == 0) filled = held / (kLanesOfWarp * per_vector);
   uint32_t warps = 1;
   while (2 * warps * kGroupsOfWarp <= filled) warps *= 2;
   const uint32_t groups = filled >= kGroupsOfWarp ? kGroups : filled > 0 ? kLanesOfWarp : 1;
 
-  SamplePlan plan{1, 1, 1, 1, 1, 1, 1, 0, false};
-  plan.warps = plan.thin = static_cast<uint8_t>(warps);
-  plan.groups = plan.low_rank = static_cast<uint8_t>(groups);
   constexpr float kMostWanted = 0.71f;  // elements of a group: about half, as sizes double
   const float share = static_cast<float>(k) / static_cast<float>(length);
-  SamplePlan larger = plan;
-  while (static_cast<float>(larger.group_size()) * share <= kMostWanted) {
-    plan = larger;
-    if (plan.loads < loads_max) {
-      larger.loads =
-          static_cast<uint8_t>(2u * plan.loads < loads_max ? 2u * plan.loads : loads_max);
-    } else if (plan.thin > 1) {
-      larger.thin = static_cast<uint8_t>(plan.thin / 2u);
-    } else if (2u * plan.per_load <= per_vector) {
-      larger.per_load = static_cast<uint8_t>(2u * plan.per_load);
-    } else {
+  uint32_t taken = 1;  // loads
+  uint32_t thin = warps;
+  uint32_t per_load = 1;
+  uint32_t size = 1;  // of a group
+  for (;;) {
+    uint32_t more = 2 * size;
+    const bool takes_more_loads = taken < loads_max;
+    const uint32_t more_loads = 2 * taken < loads_max ? 2 * taken : loads_max;
+    if (takes_more_loads) {
+      more = more_loads;  // the first to grow
+    } else if (thin == 1 && 2 * per_load > per_vector) {
       break;
     }
+    if (static_cast<float>(more) * share > kMostWanted) break;
+    size = more;
+    if (takes_more_loads) {
+      taken = more_loads;
+    } else if (thin > 1) {
+      thin /= 2;
+    } else {
+      per_load *= 2;
+    }
   }
+  SamplePlan plan = kNone;
+  plan.warps = static_cast<uint8_t>(warps);
+  plan.loads = static_cast<uint8_t>(taken);
+  plan.thin = static_cast<uint8_t>(thin);
+  plan.per_load = static_cast<uint8_t>(per_load);
+  plan.groups = plan.low_rank = static_cast<uint8_t>(groups);
 
   const auto m = static_cast<float>(groups);
-  const float odds = 1.0f - quick_power(1.0f - share, static_cast<float>(plan.group_size()));
+  const float odds = 1.0f - quick_power(1.0f - share, static_cast<float>(size));
   const float expected = m * odds;
   const float margin = kDeviations * quick_sqrt(expected * (1.0f - odds)) + 1.0f;
   const float low = ceilf(expected + margin);
@@ -116,8 +131,12 @@ TL_TOPK_HD SamplePlan plan_sample(uint32_t length, uint32_t k, uint32_t per_vect
   constexpr uint32_t kMostReach = 16;
   constexpr uint32_t kReachTimesK = 4096;
   if (plan.has_floor && expected < kSurelySome) {
-    const uint32_t reach = k > 0 ? kReachTimesK / k : kMostReach;
+    const uint32_t reach = kReachTimesK / k;
     plan.reach = static_cast<uint8_t>(reach < kMostReach ? reach : kMostReach);
+    // Two of the best may be arbitrarily close to one another, those far down are not.
+    constexpr float kTimesAsFarDown = 4.0f;
+    const float far = kTimesAsFarDown * low;
+    plan.reach_rank = static_cast<uint8_t>(far < m ? far : m);
   }
   return plan;
 }

@@ -21,6 +21,7 @@ struct AnchorScratch {
   __align__(16) uint32_t group_keys[kGroups];  // read four at a time; zero at first
   uint32_t low;
   uint32_t ceiling;
+  uint32_t reach;
 };
 
 // Group maxima are compared as keys whose low bits are the group's number: all distinct, so each
@@ -74,11 +75,14 @@ __device__ __forceinline__ Anchors find_anchors(const float (&x)[kElements], con
   if (lane == 0) {
     if (rank == plan.low_rank) scratch.low = key;
     if (rank == plan.ceiling_rank) scratch.ceiling = key;
+    if (rank == plan.reach_rank) scratch.reach = key;
   }
   __syncthreads();
   const float low = anchor_of_key(scratch.low);
   float ceiling = anchor_of_key(scratch.ceiling);
-  ceiling += static_cast<float>(plan.reach) * (ceiling - low);
+  if (plan.reach != 0) {
+    ceiling += static_cast<float>(plan.reach) * (ceiling - anchor_of_key(scratch.reach));
+  }
   return {plan.has_floor && kWith<Part::kFloor> ? low : -INFINITY, low, ceiling};
 }
 

@@ -78,8 +78,8 @@ __device__ __forceinline__ bool finish_row(const GridMeeting& meeting, const Anc
   __syncthreads();
   mark(kPhaseCount);
   team.send_table();
-  const bool done = select_by_tables<true>(
-      [&] { return held; }, [&] { return ListRanks{list, listed}; }, map, out, team, state);
+  const bool done =
+      select_by_tables<true>([&] { return held; }, list, listed, map, out, team, state);
   if (done && !out.free_order()) write_ordered(out, out.k, sort_buffer, list, state.order);
   return done;
 }
@@ -98,7 +98,7 @@ __device__ __forceinline__ void share_row(const Params<kMapped>& params, const R
   queue.fill(row, deal);
 
   const MappingReader mapping(params, meeting.row());
-  prepare<kLoads>(params, row, 1u << meeting.blocks_log2(), state);
+  prepare<kLoads>(params, row, meeting.blocks_log2(), state);
   if (threadIdx.x == 0) state.grid.highest_floor = 0;
   meeting.open();
   team.open(out.sorted_bytes());

@@ -18,7 +18,9 @@ __device__ __forceinline__ uint64_t rank_of(const Row<D>& row, uint32_t index) {
 template <Dtype D>
 struct RowRanks {
   static constexpr uint32_t kPerVector = Row<D>::kPerVector;
-  static constexpr uint32_t kLoadsLog2 = kPerVector == 4 ? 2 : 1;
+  // Loads under way at once, each of which takes most of a microsecond: 32 elements' worth, and
+  // half of that where what is done with an element is long.
+  static constexpr uint32_t kLoadsLog2 = kPerVector == 4 ? 3 : 2;
   static constexpr uint32_t kLoads = 1 << kLoadsLog2;
 
   Row<D> row;
@@ -29,32 +31,28 @@ struct RowRanks {
 
   // Calls f(x, first) for each vector: its elements, NaN outside the row, and the index of the
   // first.
-  template <typename F>
+  template <uint32_t kBatch = kLoads, typename F>
   __device__ __forceinline__ void for_each_vector(F&& f) const {
-    uint4 next[kLoads];
-    const auto load = [&](uint32_t step) {
-#pragma unroll
-      for (uint32_t u = 0; u < kLoads; ++u) next[u] = row.load(deal.vector(u, step));
-    };
-    load(0);
+    static_assert(kLoads % kBatch == 0);
 #pragma unroll 1
-    for (uint32_t step = 0; step < deal.steps; ++step) {
-      uint4 loaded[kLoads];
+    for (uint32_t i = 0; i < deal.steps * (kLoads / kBatch); ++i) {
+      const uint32_t step = i / (kLoads / kBatch);
+      const uint32_t first = i % (kLoads / kBatch) * kBatch;
+      uint4 loaded[kBatch];
 #pragma unroll
-      for (uint32_t u = 0; u < kLoads; ++u) loaded[u] = next[u];
-      if (step + 1 < deal.steps) load(step + 1);
+      for (uint32_t u = 0; u < kBatch; ++u) loaded[u] = row.load(deal.vector(first + u, step));
 #pragma unroll
-      for (uint32_t u = 0; u < kLoads; ++u) {
+      for (uint32_t u = 0; u < kBatch; ++u) {
         float x[kPerVector];
         widen_vector<D>(loaded[u], row.flip, x);
-        f(x, row.index(deal.vector(u, step)));
+        f(x, row.index(deal.vector(first + u, step)));
       }
     }
   }
 
   template <typename F>
   __device__ __forceinline__ void operator()(F&& f) const {
-    for_each_vector([&](const float (&x)[kPerVector], uint32_t first) {
+    for_each_vector<kLoads / 2>([&](const float (&x)[kPerVector], uint32_t first) {
 #pragma unroll
       for (uint32_t j = 0; j < kPerVector; ++j) {
         f(rank_key(order_key(__float_as_uint(x[j])), first + j), first + j < row.length);

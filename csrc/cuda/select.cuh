@@ -18,8 +18,7 @@ namespace tl_topk {
 template <uint32_t kHeld, bool kMapped>
 struct HeldPages {
   template <Dtype D>
-  __device__ __forceinline__ HeldPages(const HeldEntries<kHeld>&, const Output<D, false>&,
-                                       const int32_t*) {}
+  __device__ __forceinline__ HeldPages(const HeldEntries<kHeld>&, const Output<D, false>&) {}
 };
 template <uint32_t kHeld>
 struct HeldPages<kHeld, true> {
@@ -34,10 +33,8 @@ struct HeldPages<kHeld, true> {
 
   // Reads those of all survivors while the block waits anyway, rather than those of the winners
   // alone when it does not. Nothing here looks at what was read: it arrives in the meantime.
-  // `copied`: where they lie already (survivor_list.cuh), or null.
   template <Dtype D>
-  __device__ __forceinline__ HeldPages(const HeldEntries<kHeld>& held, const Output<D, true>& out,
-                                       const int32_t* copied) {
+  __device__ __forceinline__ HeldPages(const HeldEntries<kHeld>& held, const Output<D, true>& out) {
     const RowMapping map = *out.mapping;
     paged = map.slots != nullptr;
     const bool ragged = map.ragged != nullptr;
@@ -49,10 +46,8 @@ struct HeldPages<kHeld, true> {
     more = static_cast<int>(paged) + ragged + indices > 1;
     held.for_each([&](uint32_t u) { page[u] = 0; });
     if (!paged || !out.free_order()) return;
-    held.for_each([&](uint32_t u) {
-      page[u] = copied != nullptr ? copied[u * kThreads + threadIdx.x]
-                                  : load_page(map, held.entry[u].index, held.bin[u] >= 0);
-    });
+    held.for_each(
+        [&](uint32_t u) { page[u] = load_page(map, held.entry[u].index, held.bin[u] >= 0); });
   }
 
   static __device__ __forceinline__ int32_t load_page(const RowMapping& map, uint32_t index,

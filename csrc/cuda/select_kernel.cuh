@@ -24,22 +24,19 @@
 namespace tl_topk {
 
 // A block's shared memory: its state, the queue of steps, the list of survivors, and room to sort:
-// as many keys as asked for, and as many spare ones in place of the list. Then the survivors'
-// pages, where a mapped launch keeps them.
+// as many keys as asked for, and as many spare ones in place of the list.
 struct SharedMemory {
   SharedState& state;
   unsigned char* queue;
   Entry* list;
-  uint64_t* sort_buffer;
-  int32_t* pages;
+  void* sort_buffer;
 
   __device__ __forceinline__ SharedMemory(unsigned char* memory, uint32_t queue_bytes,
                                           uint32_t listed, uint32_t sort_entries)
       : state(*reinterpret_cast<SharedState*>(memory)),
         queue(memory + sizeof(SharedState)),
         list(reinterpret_cast<Entry*>(queue + queue_bytes)),
-        sort_buffer(reinterpret_cast<uint64_t*>(list) + max(listed, sort_entries)),
-        pages(reinterpret_cast<int32_t*>(sort_buffer + sort_entries)) {}
+        sort_buffer(list + max(listed, sort_entries)) {}
 };
 static_assert(sizeof(SharedState) % sizeof(uint4) == 0);
 
@@ -96,52 +93,73 @@ __device__ __forceinline__ void list_share(float (&x)[kElements], Queue& queue, 
   }
 }
 
-// The bins once more, for entries that crowd into one of them: what lies above it shares the last
-// bin, it is divided among the others, and what lies below is out.
-struct FinerMap {
-  BinMap map;
-  uint32_t divided;
+// Does the bin of the k-th element lie above that of the highest floor, where no block has rejected
+// anything?
+__device__ __forceinline__ bool is_complete(const Tally& tally, int32_t floor_bin) {
+  return tally.highest_floor == tally.lowest_floor ||
+         static_cast<int32_t>(tally.cut.bin) > floor_bin;
+}
+__device__ __forceinline__ int32_t floor_bin_of(const Tally& tally, const BinMap& map) {
+  return static_cast<int32_t>(map(mapped(__uint_as_float(bits_of_key(tally.highest_floor)))));
+}
 
-  __device__ __forceinline__ FinerMap(const BinMap& map_, uint32_t divided_)
-      : map(map_), divided(divided_) {}
-  __device__ __forceinline__ int32_t operator()(float x) const {
-    constexpr auto kParts = static_cast<float>(kTableBins - 1);
-    const BinMap finer{map.scale * kParts, (map.shift - static_cast<float>(divided)) * kParts,
-                       kTableBins - 2};
-    const uint32_t bin = map(x);
-    return bin > divided ? kTableBins - 1 : bin < divided ? -1 : static_cast<int32_t>(finer(x));
+// Where too many crowd into the bin of the k-th element, bins once more: what lies above it shares
+// the last one, it is divided among the others, and what lies below is out. Twice, if need be. From
+// then on as select_by_tables.
+template <uint32_t kHeld, Dtype D, bool kMapped, Scope S>
+__device__ __noinline__ bool select_by_finer_bins(const Entry* list, uint32_t listed, BinMap map,
+                                                  const Output<D, kMapped> out, const Team<S> team,
+                                                  SharedState& state) {
+  constexpr int32_t kParts = kTableBins - 1;
+  const Tally& tally = state.tally;
+  HeldEntries<kHeld> held(list, listed, map);
+  int32_t floor_bin = floor_bin_of(tally, map);
+  for (int turn = 0; turn < 2; ++turn) {
+    const auto cut = static_cast<int32_t>(tally.cut.bin);
+    if (cut == kParts || (is_complete(tally, floor_bin) && tally.cut.inside <= kMaxResidual)) break;
+    map = {map.scale * kParts, (map.shift - static_cast<float>(cut)) * kParts, kParts - 1};
+    const auto finer = [&](int32_t bin, auto&& part) {
+      return bin > cut ? kParts : bin < cut ? -1 : static_cast<int32_t>(part());
+    };
+    held.for_each([&](uint32_t u) {
+      held.bin[u] = finer(held.bin[u], [&] { return map(mapped(held.entry[u].score)); });
+    });
+    floor_bin = finer(floor_bin, [&] { return floor_bin_of(tally, map); });
+    __syncthreads();  // the tally has been read
+    if (threadIdx.x < kTableBins) state.own.bins[threadIdx.x] = 0;
+    if (threadIdx.x == 0) state.tally.cut.bin = kNoBin;
+    __syncthreads();
+    held.for_each(
+        [&](uint32_t u) { state.own.count(static_cast<uint32_t>(held.bin[u]), held.bin[u] >= 0); });
+    __syncthreads();
+    team.exchange_tables();
+    tally_tables(state.tables, team.size_log2(), out.k, state.tally);
+    if (tally.cut.bin == kNoBin) return false;
   }
-};
-
-// The same cut by other bins of the entries.
-template <uint32_t kHeld, Scope S>
-__device__ __forceinline__ void recount(const HeldEntries<kHeld>& held, uint32_t k,
-                                        const Team<S>& team, SharedState& state) {
-  __syncthreads();  // the tally has been read
-  if (threadIdx.x < kTableBins) state.own.bins[threadIdx.x] = 0;
-  if (threadIdx.x == 0) state.tally.cut.bin = kNoBin;
-  __syncthreads();
-  held.for_each(
-      [&](uint32_t u) { state.own.count(static_cast<uint32_t>(held.bin[u]), held.bin[u] >= 0); });
-  __syncthreads();
-  team.exchange_tables();
-  tally_tables(state.tables, team.size_log2(), k, state.tally);
+  if (!is_complete(tally, floor_bin)) return false;
+  const Crossing cut = tally.cut;
+  if (cut.inside > kMaxResidual || !kWith<Part::kPairs>) {
+    constexpr uint32_t kUnknownCount = 0xffffffffu;  // more than any list holds
+    select_by_radix(ListRanks{list, listed}, {0, 64, out.k, kUnknownCount}, out, team, state);
+  } else {
+    select_by_cut(held, HeldPages<kHeld, kMapped>(held, out), cut, out, team, state);
+  }
+  return true;
 }
 
 // From all blocks' tables to the winners; false, and nothing done, where the sample misled. `held`
-// gives this block's survivors and `listed` their ranks. kAtHand: it costs nothing to ask for them
-// before the tables are here, so a mapped launch reads their pages while it waits; or they were
-// `copied` to shared memory before.
-template <bool kAtHand, Dtype D, bool kMapped, Scope S, typename Held, typename Listed>
-__device__ __forceinline__ bool select_by_tables(const Held& held, const Listed& listed,
-                                                 const BinMap& map, const Output<D, kMapped>& out,
-                                                 const Team<S>& team, SharedState& state,
-                                                 const int32_t* copied = nullptr) {
+// gives the entries of this block's list of `listed` survivors. kAtHand: it costs nothing to ask
+// for them before the tables are here, so a mapped launch reads their pages while it waits.
+template <bool kAtHand, Dtype D, bool kMapped, Scope S, typename Held>
+__device__ __forceinline__ bool select_by_tables(const Held& held, const Entry* list,
+                                                 const uint32_t& listed, const BinMap& map,
+                                                 const Output<D, kMapped>& out, const Team<S>& team,
+                                                 SharedState& state) {
   using Entries = decltype(held());
   using Pages = HeldPages<Entries::kHeld, kMapped>;
   [[maybe_unused]] const auto early = [&] {
     if constexpr (kAtHand) {
-      return Pages(held(), out, nullptr);
+      return Pages(held(), out);
     } else {
       return nullptr;
     }
@@ -152,33 +170,17 @@ __device__ __forceinline__ bool select_by_tables(const Held& held, const Listed&
   mark(kPhaseCut);
 
   const Tally& tally = state.tally;
-  if (tally.overflow != 0 || tally.cut.bin == kNoBin) return false;
-  const float floor = mapped(__uint_as_float(bits_of_key(tally.highest_floor)));
-  const bool floors_differ = tally.highest_floor != tally.lowest_floor;
-  Entries entries = held();
-  // Above the highest floor no block has rejected anything.
-  bool complete = !floors_differ || tally.cut.bin > map(floor);
-  if (kWith<Part::kPairs> && (!complete || tally.cut.inside > kMaxResidual) &&
-      tally.cut.bin < kTableBins - 1) {
-    const FinerMap finer(map, tally.cut.bin);
-    entries.for_each([&](uint32_t u) {
-      if (entries.bin[u] >= 0) entries.bin[u] = finer(mapped(entries.entry[u].score));
-    });
-    recount(entries, out.k, team, state);
-    if (tally.cut.bin == kNoBin) return false;
-    complete = !floors_differ || static_cast<int32_t>(tally.cut.bin) > finer(floor);
-  }
-  if (!complete) return false;
   const Crossing cut = tally.cut;
-  if (cut.inside > kMaxResidual || !kWith<Part::kPairs>) {
-    constexpr uint32_t kUnknownCount = 0xffffffffu;  // more than any list holds
-    select_by_radix(listed(), {0, 64, out.k, kUnknownCount}, out, team, state);
+  if (tally.overflow != 0 || cut.bin == kNoBin) return false;
+  if (!is_complete(tally, floor_bin_of(tally, map)) || cut.inside > kMaxResidual ||
+      !kWith<Part::kPairs>) {
+    return select_by_finer_bins<Entries::kHeld>(list, listed, map, out, team, state);
+  }
+  const Entries entries = held();
+  if constexpr (kAtHand) {
+    select_by_cut(entries, early, cut, out, team, state);
   } else {
-    if constexpr (kAtHand) {
-      select_by_cut(entries, early, cut, out, team, state);
-    } else {
-      select_by_cut(entries, Pages(entries, out, copied), cut, out, team, state);
-    }
+    select_by_cut(entries, Pages(entries, out), cut, out, team, state);
   }
   return true;
 }
@@ -198,11 +200,11 @@ __device__ __forceinline__ void select_slowly(const Ranks& ranks, uint32_t floor
                   kFromRow ? room : 0);
 }
 
-// All that needs no score, done while the first loads of `blocks` blocks are on their way. A
+// All that needs no score, done while the first loads of 2^blocks_log2 blocks are on their way. A
 // barrier must follow.
 template <int kLoads, Dtype D>
 __device__ __forceinline__ void prepare(const KernelParams& params, const Row<D>& row,
-                                        uint32_t blocks, SharedState& state) {
+                                        uint32_t blocks_log2, SharedState& state) {
   if (threadIdx.x < kTableBins) state.own.bins[threadIdx.x] = 0;
   if (threadIdx.x < kGroups) state.anchors.group_keys[threadIdx.x] = 0;
   if (threadIdx.x < kMaxResidual) state.residual[threadIdx.x] = 0;
@@ -213,7 +215,8 @@ __device__ __forceinline__ void prepare(const KernelParams& params, const Row<D>
     state.tally.cut.bin = kNoBin;
   }
   if (row.length != params.width && threadIdx.x == kThreads - 1) {
-    state.plan = plan_sample(row.length, params.k, Row<D>::kPerVector, kLoads, kThreads, blocks);
+    state.plan =
+        plan_sample(row.length, params.k, Row<D>::kPerVector, kLoads, kThreads, blocks_log2);
   }
 }
 
@@ -269,7 +272,7 @@ __device__ __forceinline__ void select_row(const Params<kMapped>& params, uint32
   }
 
   const MappingReader mapping(params, row_number);
-  prepare<kLoads>(params, row, 1u << team.size_log2(), state);
+  prepare<kLoads>(params, row, team.size_log2(), state);
   team.open(out.sorted_bytes());
 
   float x[kElements];
@@ -303,18 +306,11 @@ __device__ __forceinline__ void select_row(const Params<kMapped>& params, uint32
     mark(kPhaseCount);
     team.send_table();
     // Listed while the tables are under way.
-    const SharedList survivors{list, kRoom};
-    if constexpr (kMapped) {
-      const PagedList paged{survivors, memory.pages, state.mapping};
-      list_step<D>(x, row, deal, 0, anchors.floor, paged, &state.survivors);
-      ptx::commit_copies();
-      ptx::await_copies<0>();
-    } else {
-      list_step<D>(x, row, deal, 0, anchors.floor, survivors, &state.survivors);
-    }
-    const bool done = select_by_tables<false>(
-        [&] { return HeldEntries<kElements>(list, state.survivors, map); },
-        [&] { return ListRanks{list, state.survivors}; }, map, out, team, state, memory.pages);
+    list_step<D>(x, row, deal, 0, anchors.floor, SharedList{list, kRoom}, &state.survivors);
+    if constexpr (kMapped) __syncthreads();  // so that the pages can be asked for early
+    const bool done = select_by_tables<kMapped>(
+        [&] { return HeldEntries<kElements>(list, state.survivors, map); }, list, state.survivors,
+        map, out, team, state);
     if (!done) {
       const ResidentRanks<D, kLoads> ranks(x, row, deal);
       select_slowly(ranks, state.tally.highest_floor, out, team, memory, kRoom);
@@ -333,8 +329,8 @@ __device__ __forceinline__ void select_row(const Params<kMapped>& params, uint32
     __syncthreads();
     mark(kPhaseCount);
     team.send_table();
-    const bool done = select_by_tables<true>(
-        [&] { return held; }, [&] { return ListRanks{list, listed}; }, map, out, team, state);
+    const bool done =
+        select_by_tables<true>([&] { return held; }, list, listed, map, out, team, state);
     if (!done) {
       const RowRanks<D> ranks(row, team.rank(), team.size_log2());
       select_slowly(ranks, state.tally.highest_floor, out, team, memory, kRoom);

@@ -62,12 +62,13 @@ __device__ __noinline__ Threshold guess_tie(const Ranks ranks, const Row<D> row,
   __syncthreads();  // the tables, where the counts are made next, have been read
   uint32_t* const bins = state.radix.bins;  // lowest indices last: from there the search begins
   uint32_t* const above_count = bins + kTieBins;
+  const uint32_t index_bits = kWarp - __clz(row.length - 1);
+  // A bin's elements are read at once when the last winner is looked for.
+  const uint32_t shift = max(index_bits, kTieBits + kThreadsLog2) - kTieBits;
   for (uint32_t i = threadIdx.x; i < kTieBins + kMaxClusterBlocks; i += kThreads) bins[i] = 0;
   if (threadIdx.x == 0) state.radix.crossing.bin = kNoBin;
   __syncthreads();
 
-  const uint32_t index_bits = kWarp - __clz(row.length - 1);
-  const uint32_t shift = index_bits > kTieBits ? index_bits - kTieBits : 0;
   uint32_t above = 0;
   ranks.for_each_vector([&](const float (&x)[kPerVector], uint32_t first) {
     uint32_t equal = 0;
@@ -89,7 +90,10 @@ __device__ __noinline__ Threshold guess_tie(const Ranks ranks, const Row<D> row,
   above = __reduce_add_sync(kAllLanes, above);
   if (threadIdx.x % kWarp == 0) atomicAdd(above_count, above);
   __syncthreads();
-  team.sum(bins, kTieBins + kMaxClusterBlocks);
+  // Of so many bins, the rest are empty; a multiple of the team's size.
+  const uint32_t used =
+      (row.length - 1 >> shift) / kMaxClusterBlocks * kMaxClusterBlocks + kMaxClusterBlocks;
+  team.sum(bins + kTieBins - used, used + kMaxClusterBlocks);
   above = *above_count;
   if (above < k) {
     find_crossing<kTieBins>(bins, k - above, state.radix.tile_sums, &state.radix.crossing);

@@ -63,12 +63,7 @@ struct Meeting {  // of the lanes of a warp, the threads of a block, or of a clu
   uint64_t given[2][32];  // by generation, so that a fast lane overwrites nothing unread
 };
 
-struct Copy {
-  void* to;
-  const void* from;
-  size_t bytes;
-};
-using Copies = std::vector<Copy>;
+using Copies = std::vector<std::pair<uint4*, const uint4*>>;
 
 struct Fiber {
   ucontext_t context;

@@ -19,12 +19,18 @@ constexpr uint32_t kThreads = 512;
 constexpr uint32_t kWarp = 32;
 constexpr uint32_t kPerVector = 4;
 
+uint32_t log2_of(uint32_t power_of_two) {
+  uint32_t log2 = 0;
+  while (1u << log2 < power_of_two) ++log2;
+  return log2;
+}
+
 void ranks_are_ranks() {
   for (uint32_t length = 2; length < 3000000; length = length * 5 / 3 + 1) {
     for (uint32_t k = 1; k < length; k = k * 3 + 1) {
       for (const uint32_t blocks : {1u, 2u, 16u}) {
         for (const uint32_t loads : {1u, 2u, 4u}) {
-          const SamplePlan p = plan_sample(length, k, kPerVector, loads, kThreads, blocks);
+          const SamplePlan p = plan_sample(length, k, kPerVector, loads, kThreads, log2_of(blocks));
           CHECK(p.loads >= 1 && p.loads <= loads);
           CHECK(p.per_load >= 1 && p.per_load <= kPerVector);
           CHECK(p.warps >= 1 && p.warps * kGroups <= kThreads);
@@ -32,6 +38,7 @@ void ranks_are_ranks() {
           CHECK(p.groups >= 1 && p.groups <= kGroups);
           CHECK(p.low_rank >= 1 && p.low_rank <= p.groups);
           CHECK(p.ceiling_rank >= 1 && p.ceiling_rank <= p.low_rank);
+          CHECK(p.reach == 0 || (p.reach_rank >= p.low_rank && p.reach_rank <= p.groups));
         }
       }
     }
@@ -82,7 +89,7 @@ class Kernel {
 // Floors of all blocks over random rows: k elements must lie above the highest, and not many more
 // than that above the lot.
 void floor_admits_what_is_wanted(uint32_t blocks, uint32_t loads, uint32_t length, uint32_t k) {
-  const SamplePlan plan = plan_sample(length, k, kPerVector, loads, kThreads, blocks);
+  const SamplePlan plan = plan_sample(length, k, kPerVector, loads, kThreads, log2_of(blocks));
   const Kernel kernel(blocks, loads);
   std::mt19937 random(blocks + loads + length + k);
   std::uniform_real_distribution<float> uniform(0, 1);
@@ -116,9 +123,9 @@ void floor_admits_what_is_wanted(uint32_t blocks, uint32_t loads, uint32_t lengt
 }
 
 void nothing_to_select_needs_no_sample() {
-  CHECK(!plan_sample(100, 100, kPerVector, 1, kThreads, 1).has_floor);
-  CHECK(!plan_sample(0, 5, kPerVector, 1, kThreads, 1).has_floor);
-  CHECK(plan_sample(100000, 0, kPerVector, 2, kThreads, 8).reach <= 16);  // nothing wanted
+  CHECK(!plan_sample(100, 100, kPerVector, 1, kThreads, 0).has_floor);
+  CHECK(!plan_sample(0, 5, kPerVector, 1, kThreads, 0).has_floor);
+  CHECK(plan_sample(100000, 0, kPerVector, 2, kThreads, 3).reach <= 16);  // nothing wanted
 }
 
 }  // namespace
