@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.machine import commit, machine
-from bench.results import RESULTS, Document
+from bench.results import RESULTS, Document, command_line
 
 __all__ = ["ONLY_ON_A_GPU", "main"]
 
@@ -143,7 +143,7 @@ def main() -> None:
     arguments, of_pytest = parser.parse_known_args()
     document = Document(
         suite="coverage",
-        command="python -m bench.coverage " + " ".join(sys.argv[1:]),
+        command=command_line("bench.coverage"),
         commit=commit(),
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         machine=machine("cpu"),
