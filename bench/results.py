@@ -170,6 +170,14 @@ class Document:
     def phases(self) -> list[Phases]:
         return [Phases(**result | {"case": from_dict(result["case"])}) for result in self.results]
 
+    def calls(self) -> list[dict[str, Any]]:
+        """Of :data:`HOST_SUITE`: what each call costs."""
+        return [result for result in self.results if "call" in result]
+
+    def promises(self) -> list[dict[str, Any]]:
+        """Of :data:`HOST_SUITE`: what calls may cost over others, and do."""
+        return [result for result in self.results if "promise" in result]
+
     def scorings(self) -> list[Scoring]:
         return [Scoring(**result) for result in self.results]
 

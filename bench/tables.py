@@ -74,7 +74,7 @@ def _host_table(document: Document) -> Table:
         ["call", "median ns", "99th percentile ns"],
         [
             [f"`{result['call']}`", f"{result['median_ns']:.0f}", f"{result['p99_ns']:.0f}"]
-            for result in document.results
+            for result in document.calls()
         ],
     )
 
