@@ -43,7 +43,7 @@ _SETTINGS = """
 source = tl_topk
 parallel = true
 concurrency = thread, multiprocessing
-patch = subprocess
+patch = subprocess, _exit
 """
 # Where counters are written, a file that may not grow is no file of results alone.
 _LEFT_OUT = ("tests/test_files.py::TestSaving::test_disk_full",)
