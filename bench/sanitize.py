@@ -32,7 +32,7 @@ from bench.results import RESULTS, Document, command_line
 __all__ = ["PROFILER", "TOOLS", "Outcome", "Ran", "kernels_of_library", "main", "shares", "verdict"]
 
 #: With the share of the processes that each needs.
-_WEIGHTS = {"memcheck": 3, "racecheck": 6, "synccheck": 3, "initcheck": 3}
+_WEIGHTS = {"memcheck": 2, "racecheck": 10, "synccheck": 2, "initcheck": 2}
 TOOLS = tuple(_WEIGHTS)
 _ROOT = Path(__file__).parents[1]
 _SUMMARY = re.compile(
@@ -173,11 +173,13 @@ def main() -> None:
 
 def shares(tools: Sequence[str], processes: int) -> dict[str, int]:
     """How many processes each tool gets, the profiler one of them; at least one each."""
-    weights = {tool: _WEIGHTS[tool] for tool in tools}
-    whole = sum(weights.values())
-    return {PROFILER: 1} | {
-        tool: max(1, (processes - 1) * weight // whole) for tool, weight in weights.items()
-    }
+    whole = sum(_WEIGHTS[tool] for tool in tools)
+    due = {tool: (processes - 1) * _WEIGHTS[tool] / whole for tool in tools}
+    given = {tool: max(1, int(count)) for tool, count in due.items()}
+    left = max(0, processes - 1 - sum(given.values()))
+    for tool in sorted(tools, key=lambda tool: given[tool] - due[tool])[:left]:
+        given[tool] += 1
+    return {PROFILER: 1} | given
 
 
 def summary(tool: str, outcomes: Sequence[Outcome], tests: int) -> dict[str, Any]:
