@@ -8,6 +8,7 @@ namespace tl_topk {
 namespace {
 
 constexpr int kEntryBytes = 8;
+constexpr int kPageBytes = 4;
 constexpr int kThreadsPerBlock = 512;
 constexpr int64_t kMaxElementsPerThread = 16;  // in registers
 constexpr int kMostResident = 8;               // elements a thread; more are better listed
@@ -212,6 +213,11 @@ LaunchConfig choose_launch(const Problem& problem, const DeviceFacts& device,
     c.reason = "one block per row: clusters for all rows do not fit on the GPU at once";
   }
   return c;
+}
+
+int64_t mapped_shared_bytes(const LaunchConfig& config) {
+  const bool kept = config.entries_per_thread == kResident && !config.large_k;
+  return config.shared_bytes + (kept ? config.threads * kMostResident * kPageBytes : 0);
 }
 
 const char* scope_name(Scope scope) {

@@ -67,6 +67,10 @@ struct LaunchConfig {
   std::string reason;           // one sentence
 };
 
+// Shared memory of a launch that maps indices to pages: where a share stays in registers, the pages
+// of its survivors come beside them.
+int64_t mapped_shared_bytes(const LaunchConfig& config);
+
 // Shared memory that every block of the selecting kernel needs besides entries and sort keys.
 constexpr int64_t kFixedSharedBytes = 14 * 1024;
 

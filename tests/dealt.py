@@ -226,6 +226,25 @@ def gathered(given: Deal, rng: np.random.Generator) -> Rows:
     return rows
 
 
+def crowded(given: Deal, rng: np.random.Generator) -> Rows:
+    """Some stand out so far that the place of the k-th is decided inside one bin, or a part of one."""
+    normal = rng.standard_normal(given.width)
+    leader = given.block == 0
+    rows: Rows = {}
+    for above, far in ((given.k // 8, 1e6), (given.k // 4, 5.0), (given.k - 1, 5.0)):
+        where = rng.permutation(given.width)[:above]
+        crowds = {
+            "1e-3": 1 + 1e-3 * normal,
+            "of ever smaller parts": 1 + np.exp(4 * normal - 20),
+            "lower in the leader": 1 + 1e-3 * normal - np.where(leader, 2e-3, 0),
+            "of ties": 1 + 1e-3 * normal.round(1),
+        }
+        for name, row in crowds.items():
+            row[where] = far * (1 + rng.exponential(1, above))
+            rows[f"{above} by {far:g} above a crowd {name}"] = quantize(row, given.dtype)
+    return rows
+
+
 def edges(given: Deal, rng: np.random.Generator) -> Rows:
     """Both anchors are known, and all else lies on the bins' edges or a few steps aside."""
     rows: Rows = {}
@@ -242,4 +261,4 @@ def edges(given: Deal, rng: np.random.Generator) -> Rows:
     return rows
 
 
-MAKERS = (lying, one_a_group, brimming, straddling, gathered, edges)
+MAKERS = (lying, one_a_group, brimming, straddling, gathered, crowded, edges)

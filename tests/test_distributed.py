@@ -9,6 +9,7 @@ from __future__ import annotations
 import doctest
 import os
 import re
+from datetime import timedelta
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -245,6 +246,23 @@ def test_one_rank_is_wrong(
     errors = ranks.run(2, attempt, {1: change})
     assert errors[1].startswith(message), errors
     assert errors[0].startswith("ValueError: rank 1 of the group refused its own arguments")
+
+
+def test_hosts_of_several_groups(gloo: Ranks) -> None:
+    """Ranks that are in different numbers of groups find one another, as NCCL's do."""
+    assert gloo.run(1, met_apart) == [[[0, 7]]]
+    assert gloo.run(2, met_apart) == [[[0, 7], [1, 7]]] * 2
+    assert gloo.run(3, met_apart) == [[[0, 7], [1, 7], [2, 7]]] * 3
+
+
+def met_apart(size: int) -> list[list[int]]:
+    """What hosts tell one another where the group's own backend is for GPUs alone."""
+    group = group_of(size)
+    hosts = exchange._gloo_of(group, timedelta(seconds=20))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dist, "get_backend_config", lambda _: "cuda:nccl")
+        patch.setitem(exchange._HOSTS, group, hosts)
+        return exchange.between_hosts(group, [dist.get_rank(group), 7])
 
 
 def test_shards_of_no_interleaved_row(gloo: Ranks) -> None:

@@ -97,7 +97,8 @@ __device__ __forceinline__ void share_row(const Params<kMapped>& params, const R
   StepQueue<D, kLoads, kDeepQueue> queue(row, deal, memory.queue);
   queue.fill(row, deal);
 
-  prepare<kLoads>(params, meeting.row(), row, 1u << meeting.blocks_log2(), state);
+  const MappingReader mapping(params, meeting.row());
+  prepare<kLoads>(params, row, 1u << meeting.blocks_log2(), state);
   if (threadIdx.x == 0) state.grid.highest_floor = 0;
   meeting.open();
   team.open(out.sorted_bytes());
@@ -105,6 +106,7 @@ __device__ __forceinline__ void share_row(const Params<kMapped>& params, const R
   float x[kLoads * kPerVector];
   queue.pop(0, row.flip, x);
   mark(kPhaseRead);
+  mapping.keep(state);
   SamplePlan plan = params.full_plan;
   if (row.length != params.width) plan = state.plan;
   const Anchors anchors = find_anchors<kPerVector>(x, plan, state.anchors);
@@ -130,7 +132,7 @@ __device__ __forceinline__ void share_row(const Params<kMapped>& params, const R
     const Verdict verdict = meeting.await_verdict();
     if (verdict.misled != 0) {
       select_slowly(RowRanks<D>(row, team.rank(), team.size_log2()), verdict.floor_key, out, team,
-                    state);
+                    memory, kHeld * kThreads);
       if (!out.free_order() && team.leads()) {
         team.await_keys();
         write_ordered(out, out.k, memory.sort_buffer, memory.list, state.order);

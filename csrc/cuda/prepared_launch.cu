@@ -54,6 +54,7 @@ class PreparedLaunch {
         config_(config),
         kernel_(kernel_of(problem, config, mapped)),
         device_(device) {
+    if (mapped) config_.shared_bytes = mapped_shared_bytes(config);
     const DeviceGuard guard(device);
     allow_large_launches(kernel_, device);
     cudaFunction_t function = nullptr;
@@ -64,7 +65,7 @@ class PreparedLaunch {
     launch_.gridDimX = static_cast<unsigned>(config.grid_blocks);
     launch_.blockDimX = static_cast<unsigned>(config.threads);
     launch_.gridDimY = launch_.gridDimZ = launch_.blockDimY = launch_.blockDimZ = 1;
-    launch_.sharedMemBytes = static_cast<unsigned>(config.shared_bytes);
+    launch_.sharedMemBytes = static_cast<unsigned>(config_.shared_bytes);
     launch_.attrs = attributes_;
     if (config.cluster_blocks > 1) {
       CUlaunchAttribute& cluster = attributes_[launch_.numAttrs++];

@@ -233,6 +233,16 @@ __device__ __forceinline__ void copy_vector_async(uint4* to, const uint4* from) 
                "l"(from)
                : "memory");
 }
+__device__ __forceinline__ void copy_word_async_if(int32_t* to, const int32_t* from, bool enabled) {
+  asm volatile(
+      "{\n"
+      ".reg .pred enabled;\n"
+      "setp.ne.u32 enabled, %2, 0;\n"
+      "@enabled cp.async.ca.shared.global [%0], [%1], 4;\n"
+      "}" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))),
+      "l"(from), "r"(static_cast<uint32_t>(enabled))
+      : "memory");
+}
 __device__ __forceinline__ void commit_copies() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }

@@ -22,7 +22,9 @@ struct Threshold {
   uint32_t wanted;
   uint32_t passing;  // how many ranks pass
 
-  __device__ bool passes(uint64_t rank) const { return shift == 64 || rank >> shift >= prefix; }
+  // The lowest rank that passes.
+  __device__ uint64_t lowest() const { return shift == 64 ? 0 : prefix << shift; }
+  __device__ bool passes(uint64_t rank) const { return rank >= lowest(); }
   __device__ bool undecided(uint64_t rank) const { return shift == 64 || rank >> shift == prefix; }
 };
 

@@ -59,9 +59,11 @@ struct Row {
   // Vector v as it lies in memory; what is outside the row reads as NaN, which passes no
   // comparison.
   __device__ __forceinline__ uint4 load(uint32_t v) const {
+    return is_inside(v) ? load_inside(v) : load_edge(v);
+  }
+  __device__ __forceinline__ bool is_inside(uint32_t v) const {
     const uint32_t i = index(v);
-    const bool inside = i < length && i + (kPerVector - 1) < length && !unaligned;
-    return inside ? load_inside(v) : load_edge(i);
+    return i < length && i + (kPerVector - 1) < length && !unaligned;
   }
   // The same for a vector that lies inside the row.
   __device__ __forceinline__ uint4 load_inside(uint32_t v) const {
@@ -71,8 +73,15 @@ struct Row {
     return reinterpret_cast<const uint4*>(first - misaligned) + v;
   }
 
+  // The same for one that does not.
+  __device__ __forceinline__ uint4 load_edge(uint32_t v) const {
+    const auto i = static_cast<int32_t>(index(v));
+    const bool outside = i >= static_cast<int32_t>(length);  // all of it
+    return outside ? uint4{~0u, ~0u, ~0u, ~0u} : load_each(static_cast<uint32_t>(i));
+  }
+
  private:
-  __device__ __noinline__ uint4 load_edge(uint32_t i) const {
+  __device__ __noinline__ uint4 load_each(uint32_t i) const {
     constexpr Raw kNaN = static_cast<Raw>(~Raw{0});
     union {
       Raw raw[kPerVector];

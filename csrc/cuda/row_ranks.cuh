@@ -13,11 +13,12 @@ __device__ __forceinline__ uint64_t rank_of(const Row<D>& row, uint32_t index) {
   return rank_key(order_key(__float_as_uint(row.oriented(index))), index);
 }
 
-// This block's share of a row. Calling it with f calls f(rank, valid) in whole warps.
+// This block's share of a row, read again for each pass. Calling it with f calls f(rank, valid) in
+// whole warps.
 template <Dtype D>
 struct RowRanks {
   static constexpr uint32_t kPerVector = Row<D>::kPerVector;
-  static constexpr uint32_t kLoadsLog2 = 1;
+  static constexpr uint32_t kLoadsLog2 = kPerVector == 4 ? 2 : 1;
   static constexpr uint32_t kLoads = 1 << kLoadsLog2;
 
   Row<D> row;
@@ -30,10 +31,18 @@ struct RowRanks {
   // first.
   template <typename F>
   __device__ __forceinline__ void for_each_vector(F&& f) const {
+    uint4 next[kLoads];
+    const auto load = [&](uint32_t step) {
+#pragma unroll
+      for (uint32_t u = 0; u < kLoads; ++u) next[u] = row.load(deal.vector(u, step));
+    };
+    load(0);
+#pragma unroll 1
     for (uint32_t step = 0; step < deal.steps; ++step) {
       uint4 loaded[kLoads];
 #pragma unroll
-      for (uint32_t u = 0; u < kLoads; ++u) loaded[u] = row.load(deal.vector(u, step));
+      for (uint32_t u = 0; u < kLoads; ++u) loaded[u] = next[u];
+      if (step + 1 < deal.steps) load(step + 1);
 #pragma unroll
       for (uint32_t u = 0; u < kLoads; ++u) {
         float x[kPerVector];

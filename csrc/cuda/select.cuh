@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "cuda/output.cuh"
 #include "cuda/radix.cuh"
+#include "cuda/row_ranks.cuh"
+#include "cuda/survivor_list.cuh"
 #include "cuda/survivors.cuh"
 #include "cuda/team.cuh"
 
@@ -15,7 +18,8 @@ namespace tl_topk {
 template <uint32_t kHeld, bool kMapped>
 struct HeldPages {
   template <Dtype D>
-  __device__ __forceinline__ HeldPages(const HeldEntries<kHeld>&, const Output<D, false>&) {}
+  __device__ __forceinline__ HeldPages(const HeldEntries<kHeld>&, const Output<D, false>&,
+                                       const int32_t*) {}
 };
 template <uint32_t kHeld>
 struct HeldPages<kHeld, true> {
@@ -30,8 +34,10 @@ struct HeldPages<kHeld, true> {
 
   // Reads those of all survivors while the block waits anyway, rather than those of the winners
   // alone when it does not. Nothing here looks at what was read: it arrives in the meantime.
+  // `copied`: where they lie already (survivor_list.cuh), or null.
   template <Dtype D>
-  __device__ __forceinline__ HeldPages(const HeldEntries<kHeld>& held, const Output<D, true>& out) {
+  __device__ __forceinline__ HeldPages(const HeldEntries<kHeld>& held, const Output<D, true>& out,
+                                       const int32_t* copied) {
     const RowMapping map = *out.mapping;
     paged = map.slots != nullptr;
     const bool ragged = map.ragged != nullptr;
@@ -43,8 +49,10 @@ struct HeldPages<kHeld, true> {
     more = static_cast<int>(paged) + ragged + indices > 1;
     held.for_each([&](uint32_t u) { page[u] = 0; });
     if (!paged || !out.free_order()) return;
-    held.for_each(
-        [&](uint32_t u) { page[u] = load_page(map, held.entry[u].index, held.bin[u] >= 0); });
+    held.for_each([&](uint32_t u) {
+      page[u] = copied != nullptr ? copied[u * kThreads + threadIdx.x]
+                                  : load_page(map, held.entry[u].index, held.bin[u] >= 0);
+    });
   }
 
   static __device__ __forceinline__ int32_t load_page(const RowMapping& map, uint32_t index,
@@ -156,28 +164,69 @@ __device__ __forceinline__ void select_by_cut(const HeldEntries<kHeld>& held,
   }
 }
 
+// Lists those of a share that pass, while there is room; state.winners counts all of them.
+template <Dtype D>
+__device__ __forceinline__ void list_passing(const RowRanks<D>& ranks, const Threshold& t,
+                                             uint64_t* list, uint32_t room, SharedState& state) {
+  constexpr uint32_t kPerVector = RowRanks<D>::kPerVector;
+  ranks.for_each_vector([&](const float (&x)[kPerVector], uint32_t first) {
+    const auto rank = [&](uint32_t j) {
+      return rank_key(order_key(__float_as_uint(x[j])), first + j);
+    };
+    uint32_t mine = 0;  // a bit for each that passes
+#pragma unroll
+    for (uint32_t j = 0; j < kPerVector; ++j) {
+      mine |= first + j < ranks.row.length && t.passes(rank(j)) ? 1u << j : 0;
+    }
+    if (!__any_sync(kAllLanes, mine != 0)) return;
+    const ListPlaces places = places_in_list(__popc(mine), &state.winners);
+    uint32_t at = places.first + places.before;
+#pragma unroll
+    for (uint32_t j = 0; j < kPerVector; ++j) {
+      if ((mine >> j & 1) != 0 && at < room) list[at] = rank(j);
+      at += mine >> j & 1;
+    }
+  });
+}
+
 // The k best of what `ranks` gives this block and its peers, from what `t` already tells of them.
-// `ranks(f)` calls f(rank, valid) in whole warps.
+// `ranks(f)` calls f(rank, valid) in whole warps. `list` is memory for `room` ranks: with it, what
+// is read from global memory is read once to find the winners.
 template <Dtype D, bool kMapped, Scope S, typename Ranks>
 __device__ __noinline__ void select_by_radix(const Ranks ranks, Threshold t,
                                              const Output<D, kMapped> out, const Team<S> team,
-                                             SharedState& state) {
+                                             SharedState& state, uint64_t* list = nullptr,
+                                             uint32_t room = 0) {
   __syncthreads();  // the tables, where the digits are counted next, have been read
   t = narrow(t, out.row.length, out.k, out.k, state.radix, ranks,
              [&](uint32_t* bins, uint32_t n) { team.sum(bins, n); });
-  // How many this warp has and those before it, then where each of them goes.
-  uint32_t mine = 0;
-  ranks([&](uint64_t rank, bool valid) { mine += valid && t.passes(rank); });
-  mine = __reduce_add_sync(kAllLanes, mine);
-  uint32_t slot = __shfl_sync(kAllLanes, ptx::lane0_add(&state.winners, mine), 0);
+  if constexpr (std::is_same_v<Ranks, RowRanks<D>>) {
+    list_passing(ranks, t, list, room, state);
+  } else {
+    uint32_t mine = 0;
+    ranks([&](uint64_t rank, bool valid) { mine += valid && t.passes(rank); });
+    mine = __reduce_add_sync(kAllLanes, mine);
+    if (threadIdx.x % kWarp == 0) atomicAdd(&state.winners, mine);
+  }
   __syncthreads();
-  slot += team.sum_before(state.winners);
-  if (mine == 0) return;
+  const uint32_t count = state.winners;
+  const uint32_t first = team.sum_before(count);  // this block's slots begin here
+  if (count <= room) {
+    for (uint32_t i = threadIdx.x; i < count; i += kThreads) {
+      out.put_ranked(team, first + i, list[i]);
+    }
+    return;
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) state.winners = 0;
+  __syncthreads();
   ranks([&](uint64_t rank, bool valid) {
     const bool wins = valid && t.passes(rank);
     const uint32_t votes = __ballot_sync(kAllLanes, wins);
-    if (wins) out.put_ranked(team, slot + __popc(votes & ptx::lanes_below()), rank);
-    slot += __popc(votes);
+    if (votes == 0) return;
+    const uint32_t at =
+        first + __shfl_sync(kAllLanes, ptx::lane0_add(&state.winners, __popc(votes)), 0);
+    if (wins) out.put_ranked(team, at + __popc(votes & ptx::lanes_below()), rank);
   });
 }
 

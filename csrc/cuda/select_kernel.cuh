@@ -24,19 +24,22 @@
 namespace tl_topk {
 
 // A block's shared memory: its state, the queue of steps, the list of survivors, and room to sort:
-// as many keys as asked for, and as many spare ones in place of the list.
+// as many keys as asked for, and as many spare ones in place of the list. Then the survivors'
+// pages, where a mapped launch keeps them.
 struct SharedMemory {
   SharedState& state;
   unsigned char* queue;
   Entry* list;
-  void* sort_buffer;
+  uint64_t* sort_buffer;
+  int32_t* pages;
 
   __device__ __forceinline__ SharedMemory(unsigned char* memory, uint32_t queue_bytes,
                                           uint32_t listed, uint32_t sort_entries)
       : state(*reinterpret_cast<SharedState*>(memory)),
         queue(memory + sizeof(SharedState)),
         list(reinterpret_cast<Entry*>(queue + queue_bytes)),
-        sort_buffer(list + max(listed, sort_entries)) {}
+        sort_buffer(reinterpret_cast<uint64_t*>(list) + max(listed, sort_entries)),
+        pages(reinterpret_cast<int32_t*>(sort_buffer + sort_entries)) {}
 };
 static_assert(sizeof(SharedState) % sizeof(uint4) == 0);
 
@@ -93,18 +96,52 @@ __device__ __forceinline__ void list_share(float (&x)[kElements], Queue& queue, 
   }
 }
 
+// The bins once more, for entries that crowd into one of them: what lies above it shares the last
+// bin, it is divided among the others, and what lies below is out.
+struct FinerMap {
+  BinMap map;
+  uint32_t divided;
+
+  __device__ __forceinline__ FinerMap(const BinMap& map_, uint32_t divided_)
+      : map(map_), divided(divided_) {}
+  __device__ __forceinline__ int32_t operator()(float x) const {
+    constexpr auto kParts = static_cast<float>(kTableBins - 1);
+    const BinMap finer{map.scale * kParts, (map.shift - static_cast<float>(divided)) * kParts,
+                       kTableBins - 2};
+    const uint32_t bin = map(x);
+    return bin > divided ? kTableBins - 1 : bin < divided ? -1 : static_cast<int32_t>(finer(x));
+  }
+};
+
+// The same cut by other bins of the entries.
+template <uint32_t kHeld, Scope S>
+__device__ __forceinline__ void recount(const HeldEntries<kHeld>& held, uint32_t k,
+                                        const Team<S>& team, SharedState& state) {
+  __syncthreads();  // the tally has been read
+  if (threadIdx.x < kTableBins) state.own.bins[threadIdx.x] = 0;
+  if (threadIdx.x == 0) state.tally.cut.bin = kNoBin;
+  __syncthreads();
+  held.for_each(
+      [&](uint32_t u) { state.own.count(static_cast<uint32_t>(held.bin[u]), held.bin[u] >= 0); });
+  __syncthreads();
+  team.exchange_tables();
+  tally_tables(state.tables, team.size_log2(), k, state.tally);
+}
+
 // From all blocks' tables to the winners; false, and nothing done, where the sample misled. `held`
 // gives this block's survivors and `listed` their ranks. kAtHand: it costs nothing to ask for them
-// before the tables are here, so a mapped launch reads their pages while it waits.
+// before the tables are here, so a mapped launch reads their pages while it waits; or they were
+// `copied` to shared memory before.
 template <bool kAtHand, Dtype D, bool kMapped, Scope S, typename Held, typename Listed>
 __device__ __forceinline__ bool select_by_tables(const Held& held, const Listed& listed,
                                                  const BinMap& map, const Output<D, kMapped>& out,
-                                                 const Team<S>& team, SharedState& state) {
+                                                 const Team<S>& team, SharedState& state,
+                                                 const int32_t* copied = nullptr) {
   using Entries = decltype(held());
   using Pages = HeldPages<Entries::kHeld, kMapped>;
   [[maybe_unused]] const auto early = [&] {
     if constexpr (kAtHand) {
-      return Pages(held(), out);
+      return Pages(held(), out, nullptr);
     } else {
       return nullptr;
     }
@@ -115,39 +152,57 @@ __device__ __forceinline__ bool select_by_tables(const Held& held, const Listed&
   mark(kPhaseCut);
 
   const Tally& tally = state.tally;
-  const Crossing cut = tally.cut;
-  const float floor = __uint_as_float(bits_of_key(tally.highest_floor));
+  if (tally.overflow != 0 || tally.cut.bin == kNoBin) return false;
+  const float floor = mapped(__uint_as_float(bits_of_key(tally.highest_floor)));
+  const bool floors_differ = tally.highest_floor != tally.lowest_floor;
+  Entries entries = held();
   // Above the highest floor no block has rejected anything.
-  const bool complete = tally.highest_floor == tally.lowest_floor || cut.bin > map(mapped(floor));
-  if (tally.overflow != 0 || cut.bin == kNoBin || !complete) return false;
+  bool complete = !floors_differ || tally.cut.bin > map(floor);
+  if (kWith<Part::kPairs> && (!complete || tally.cut.inside > kMaxResidual) &&
+      tally.cut.bin < kTableBins - 1) {
+    const FinerMap finer(map, tally.cut.bin);
+    entries.for_each([&](uint32_t u) {
+      if (entries.bin[u] >= 0) entries.bin[u] = finer(mapped(entries.entry[u].score));
+    });
+    recount(entries, out.k, team, state);
+    if (tally.cut.bin == kNoBin) return false;
+    complete = !floors_differ || static_cast<int32_t>(tally.cut.bin) > finer(floor);
+  }
+  if (!complete) return false;
+  const Crossing cut = tally.cut;
   if (cut.inside > kMaxResidual || !kWith<Part::kPairs>) {
     constexpr uint32_t kUnknownCount = 0xffffffffu;  // more than any list holds
     select_by_radix(listed(), {0, 64, out.k, kUnknownCount}, out, team, state);
   } else {
-    const Entries entries = held();
     if constexpr (kAtHand) {
       select_by_cut(entries, early, cut, out, team, state);
     } else {
-      select_by_cut(entries, Pages(entries, out), cut, out, team, state);
+      select_by_cut(entries, Pages(entries, out, copied), cut, out, team, state);
     }
   }
   return true;
 }
 
 // By exact digits of the blocks' whole shares; `floor`, the highest one, is where many are equal.
+// The survivors' list has room for `room` of the winners.
 template <Dtype D, bool kMapped, Scope S, typename Ranks>
 __device__ __forceinline__ void select_slowly(const Ranks& ranks, uint32_t floor_key,
                                               const Output<D, kMapped>& out, const Team<S>& team,
-                                              SharedState& state) {
+                                              const SharedMemory& memory, uint32_t room) {
+  SharedState& state = memory.state;
   const float floor = __uint_as_float(bits_of_key(floor_key));
-  select_by_radix(ranks, guess_tie(ranks, out.row, floor, out.k, team, state), out, team, state);
+  const Threshold guess = guess_tie(ranks, out.row, floor, out.k, team, state);
+  constexpr bool kFromRow = std::is_same_v<Ranks, RowRanks<D>>;
+  static_assert(sizeof(Entry) == sizeof(uint64_t));
+  select_by_radix(ranks, guess, out, team, state, reinterpret_cast<uint64_t*>(memory.list),
+                  kFromRow ? room : 0);
 }
 
 // All that needs no score, done while the first loads of `blocks` blocks are on their way. A
 // barrier must follow.
-template <int kLoads, Dtype D, typename Params>
-__device__ __forceinline__ void prepare(const Params& params, uint32_t row_number,
-                                        const Row<D>& row, uint32_t blocks, SharedState& state) {
+template <int kLoads, Dtype D>
+__device__ __forceinline__ void prepare(const KernelParams& params, const Row<D>& row,
+                                        uint32_t blocks, SharedState& state) {
   if (threadIdx.x < kTableBins) state.own.bins[threadIdx.x] = 0;
   if (threadIdx.x < kGroups) state.anchors.group_keys[threadIdx.x] = 0;
   if (threadIdx.x < kMaxResidual) state.residual[threadIdx.x] = 0;
@@ -160,10 +215,26 @@ __device__ __forceinline__ void prepare(const Params& params, uint32_t row_numbe
   if (row.length != params.width && threadIdx.x == kThreads - 1) {
     state.plan = plan_sample(row.length, params.k, Row<D>::kPerVector, kLoads, kThreads, blocks);
   }
-  if (std::is_same_v<Params, MappedParams> && threadIdx.x == kWarp) {
-    state.mapping = mapping_of(params, row_number);
-  }
 }
+
+// A mapped launch's row, read by one thread while the loads are on their way and kept once it is
+// here.
+template <typename Params>
+struct MappingReader {
+  static constexpr bool kMapped = std::is_same_v<Params, MappedParams>;
+
+  bool reads;
+  RowMapping mapping;
+
+  __device__ __forceinline__ MappingReader(const Params& params, uint32_t row_number)
+      : reads(kMapped && threadIdx.x == kWarp) {
+    if (reads) mapping = mapping_of(params, row_number);
+  }
+  // A barrier must follow.
+  __device__ __forceinline__ void keep(SharedState& state) const {
+    if (reads) state.mapping = mapping;
+  }
+};
 
 // A team's row. kHeld: how many survivors a thread has room for; kResident where one step loads a
 // block's share, which then stays in registers. `row_number` counts rows of the launch.
@@ -197,7 +268,8 @@ __device__ __forceinline__ void select_row(const Params<kMapped>& params, uint32
     queue.fill(row, deal);
   }
 
-  prepare<kLoads>(params, row_number, row, 1u << team.size_log2(), state);
+  const MappingReader mapping(params, row_number);
+  prepare<kLoads>(params, row, 1u << team.size_log2(), state);
   team.open(out.sorted_bytes());
 
   float x[kElements];
@@ -207,6 +279,7 @@ __device__ __forceinline__ void select_row(const Params<kMapped>& params, uint32
     queue.pop(0, row.flip, x);
   }
   mark(kPhaseRead);
+  mapping.keep(state);
   SamplePlan plan = params.full_plan;
   if (row.length != params.width) plan = state.plan;
   const Anchors anchors = find_anchors<kPerVector>(x, plan, state.anchors);
@@ -230,13 +303,21 @@ __device__ __forceinline__ void select_row(const Params<kMapped>& params, uint32
     mark(kPhaseCount);
     team.send_table();
     // Listed while the tables are under way.
-    list_step<D>(x, row, deal, 0, anchors.floor, SharedList{list, kRoom}, &state.survivors);
+    const SharedList survivors{list, kRoom};
+    if constexpr (kMapped) {
+      const PagedList paged{survivors, memory.pages, state.mapping};
+      list_step<D>(x, row, deal, 0, anchors.floor, paged, &state.survivors);
+      ptx::commit_copies();
+      ptx::await_copies<0>();
+    } else {
+      list_step<D>(x, row, deal, 0, anchors.floor, survivors, &state.survivors);
+    }
     const bool done = select_by_tables<false>(
         [&] { return HeldEntries<kElements>(list, state.survivors, map); },
-        [&] { return ListRanks{list, state.survivors}; }, map, out, team, state);
+        [&] { return ListRanks{list, state.survivors}; }, map, out, team, state, memory.pages);
     if (!done) {
       const ResidentRanks<D, kLoads> ranks(x, row, deal);
-      select_slowly(ranks, state.tally.highest_floor, out, team, state);
+      select_slowly(ranks, state.tally.highest_floor, out, team, memory, kRoom);
     }
   } else {
     list_share(x, queue, row, deal, anchors.floor, SharedList{list, kRoom}, &state.survivors);
@@ -256,7 +337,7 @@ __device__ __forceinline__ void select_row(const Params<kMapped>& params, uint32
         [&] { return held; }, [&] { return ListRanks{list, listed}; }, map, out, team, state);
     if (!done) {
       const RowRanks<D> ranks(row, team.rank(), team.size_log2());
-      select_slowly(ranks, state.tally.highest_floor, out, team, state);
+      select_slowly(ranks, state.tally.highest_floor, out, team, memory, kRoom);
     }
   }
   if (!out.free_order() && team.leads()) {

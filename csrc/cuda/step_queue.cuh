@@ -71,7 +71,14 @@ class StepQueue {
         }
       } else {
 #pragma unroll 1
-        for (uint32_t u = 0; u < kLoads; ++u) *slot(i, u) = row.load(deal.vector(u, deal.step(i)));
+        for (uint32_t u = 0; u < kLoads; ++u) {
+          const uint32_t v = deal.vector(u, deal.step(i));
+          if (row.is_inside(v)) {
+            ptx::copy_vector_async(slot(i, u), row.address(v));
+          } else {
+            *slot(i, u) = row.load_edge(v);
+          }
+        }
       }
     }
     ptx::commit_copies();

@@ -29,6 +29,34 @@ struct SharedList {
     return {static_cast<uint32_t>(__cvta_generic_to_shared(entries + place))};
   }
 };
+// The same, and each entry's page is on its way to a list beside it: -1 where the table has none.
+struct PagedList {
+  SharedList list;
+  int32_t* pages;
+  const RowMapping& map;
+  uint32_t capacity = list.capacity;
+
+  struct Cursor {
+    SharedList::Cursor entry;
+    int32_t* page;
+    const int32_t* table;
+    uint32_t columns;
+    uint32_t first;
+    int32_t page_log2;
+
+    __device__ __forceinline__ void put_if(float score, uint32_t index, bool enabled) {
+      entry.put_if(score, index, enabled);
+      const uint32_t column = first + (index >> page_log2);
+      const bool there = column < columns;
+      ptx::copy_word_async_if(page, table + column, enabled && there);
+      if (enabled && !there) *page = -1;
+      page += enabled;
+    }
+  };
+  __device__ __forceinline__ Cursor at(uint32_t place) const {
+    return {list.at(place), pages + place, map.table, map.pages, map.first_page, map.page_log2};
+  }
+};
 struct GlobalList {
   Entry* entries;
   uint32_t capacity;

@@ -42,6 +42,10 @@ class Team<Scope::kBlock> {
     }
   }
   __device__ void await_tables() const { __syncthreads(); }
+  __device__ void exchange_tables() const {
+    send_table();
+    __syncthreads();
+  }
   __device__ void expect_residual(uint32_t) const {}
   __device__ void send_residual(uint32_t at, uint64_t rank) const { state_.residual[at] = rank; }
   __device__ void await_residual() const { __syncthreads(); }
@@ -126,6 +130,30 @@ class Team<Scope::kCluster> {
     if constexpr (kWith<Part::kPush>) ptx::await_barrier(&state_.tallied);
   }
 
+  // The same off the usual path: each warp loads one block's table, between barriers of all. What a
+  // block offers lies where it counted.
+  __device__ void exchange_tables() const {
+    const uint32_t lane = threadIdx.x % kWarp;
+    auto* const offered = reinterpret_cast<uint4*>(state_.own.bins);
+    uint4 sums{};
+    if (threadIdx.x < kWarp) sums = sum_from_top(state_.own);
+    __syncthreads();
+    if (threadIdx.x < kWarp) offered[lane] = sums;
+    meet();
+    const uint32_t from = threadIdx.x / kWarp;
+    if (from < 1u << size_log2_) {
+      CountTable& table = state_.tables[from];
+      for (uint32_t i = lane; i < kTableWords; i += kWarp) {
+        table.words[i] = ptx::remote_load(ptx::cluster_address(&state_.own.bins[i], from));
+      }
+      if (lane == 0) {
+        table.overflow = ptx::remote_load(ptx::cluster_address(&state_.own.overflow, from));
+        table.floor_key = ptx::remote_load(ptx::cluster_address(&state_.own.floor_key, from));
+      }
+    }
+    meet();
+  }
+
   // At the leader, by one thread.
   __device__ void expect_residual(uint32_t count) const {
     ptx::arrive_and_expect(&state_.settled, count * static_cast<uint32_t>(sizeof(uint64_t)));
@@ -183,30 +211,6 @@ class Team<Scope::kCluster> {
   }
 
  private:
-  // Instead of a push: each warp loads one block's table, between barriers of all. What a block
-  // offers lies where it counted.
-  __device__ void exchange_tables() const {
-    const uint32_t lane = threadIdx.x % kWarp;
-    auto* const offered = reinterpret_cast<uint4*>(state_.own.bins);
-    uint4 sums{};
-    if (threadIdx.x < kWarp) sums = sum_from_top(state_.own);
-    __syncthreads();
-    if (threadIdx.x < kWarp) offered[lane] = sums;
-    meet();
-    const uint32_t from = threadIdx.x / kWarp;
-    if (from < 1u << size_log2_) {
-      CountTable& table = state_.tables[from];
-      for (uint32_t i = lane; i < kTableWords; i += kWarp) {
-        table.words[i] = ptx::remote_load(ptx::cluster_address(&state_.own.bins[i], from));
-      }
-      if (lane == 0) {
-        table.overflow = ptx::remote_load(ptx::cluster_address(&state_.own.overflow, from));
-        table.floor_key = ptx::remote_load(ptx::cluster_address(&state_.own.floor_key, from));
-      }
-    }
-    meet();
-  }
-
   static constexpr uint32_t kTableMessageBytes =
       sizeof(CountTable::words) + sizeof(CountTable::overflow) + sizeof(CountTable::floor_key);
 

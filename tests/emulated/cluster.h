@@ -63,7 +63,12 @@ struct Meeting {  // of the lanes of a warp, the threads of a block, or of a clu
   uint64_t given[2][32];  // by generation, so that a fast lane overwrites nothing unread
 };
 
-using Copies = std::vector<std::pair<uint4*, const uint4*>>;
+struct Copy {
+  void* to;
+  const void* from;
+  size_t bytes;
+};
+using Copies = std::vector<Copy>;
 
 struct Fiber {
   ucontext_t context;

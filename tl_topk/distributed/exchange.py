@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -12,8 +13,9 @@ import torch.distributed as dist
 
 __all__ = ["all_gather", "all_reduce", "between_hosts"]
 
-#: Of groups that have no backend for CPU tensors; forgotten along with the group.
-_HOST_GROUPS: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+#: For groups that have no backend for CPU tensors: one that connects their hosts; forgotten along
+#: with the group.
+_HOSTS: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 #: Renamed in torch 2.13.
 _all_gather: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
@@ -28,7 +30,10 @@ def between_hosts(group: Any, numbers: Sequence[int]) -> list[list[int]]:
     ranks = dist.get_world_size(group)
     gathered = torch.empty(ranks * len(numbers), dtype=torch.int64, device="cpu")
     with _explained():
-        _all_gather(gathered, own, group=_host_group(group))
+        if "cpu:" in str(dist.get_backend_config(group)):
+            _all_gather(gathered, own, group=group)
+        else:
+            _hosts(group)._allgather_base(gathered, own).wait()
     rows: list[list[int]] = gathered.view(ranks, -1).tolist()
     return rows
 
@@ -45,23 +50,22 @@ def all_reduce(summands: torch.Tensor, group: Any) -> None:
         dist.all_reduce(summands, group=group)
 
 
-def _host_group(group: Any) -> Any:
-    """The group itself, or one of Gloo's with the same ranks, timeout and end.
+def _hosts(group: Any) -> Any:
+    """A backend that joins the hosts of ``group``, with its ranks, timeout and end.
 
-    Making it is a collective call of the group's ranks alone.
+    Making it is a collective call of the group's ranks alone. Not ``dist.new_group``: that names a
+    group by how many groups a process is in, and ranks that differ in this wait for ever.
     """
-    if "cpu:" in str(dist.get_backend_config(group)):
-        return group
-    found = _HOST_GROUPS.get(group)
+    found = _HOSTS.get(group)
     if found is None:
-        device = torch.device("cuda", torch.cuda.current_device())
-        found = _HOST_GROUPS[group] = dist.new_group(
-            dist.get_process_group_ranks(group),
-            timeout=group._get_backend(device).options._timeout,
-            backend="gloo",
-            use_local_synchronization=True,
-        )
+        options = group._get_backend(torch.device("cuda", torch.cuda.current_device())).options
+        found = _HOSTS[group] = _gloo_of(group, options._timeout)
     return found
+
+
+def _gloo_of(group: Any, timeout: timedelta) -> Any:
+    store = dist.PrefixStore("tl_topk", group.get_group_store())  # type: ignore[attr-defined]
+    return dist.ProcessGroupGloo(store, dist.get_rank(group), dist.get_world_size(group), timeout)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
 #include "cluster.h"
 #include "parts.h"
@@ -82,7 +83,10 @@ inline void wait_for_previous_kernel() {}
 
 // Copies are made as late as may be: when they are awaited.
 inline void copy_vector_async(uint4* to, const uint4* from) {
-  emulated::fibers[emulated::current].copies.push_back({to, from});
+  emulated::fibers[emulated::current].copies.push_back({to, from, sizeof *to});
+}
+inline void copy_word_async_if(int32_t* to, const int32_t* from, bool enabled) {
+  if (enabled) emulated::fibers[emulated::current].copies.push_back({to, from, sizeof *to});
 }
 inline void commit_copies() {
   emulated::Fiber& fiber = emulated::fibers[emulated::current];
@@ -93,7 +97,7 @@ template <uint32_t kNewest>
 void await_copies() {
   std::deque<emulated::Copies>& groups = emulated::fibers[emulated::current].groups;
   for (; groups.size() > kNewest; groups.pop_front()) {
-    for (const auto& [to, from] : groups.front()) *to = *from;
+    for (const auto& [to, from, bytes] : groups.front()) std::memcpy(to, from, bytes);
   }
 }
 inline uint4 load_vector(const uint4* p) { return *p; }
