@@ -70,7 +70,7 @@ def _without_k(case: Case) -> str:
 
 
 def _host_table(document: Document) -> Table:
-    """What calls cost, and under that what they cost more than others; bold where it is too much."""
+    """What calls cost, then what they cost more than others; bold where it is too much."""
     rows = [
         [f"`{result['call']}`", f"{result['median_ns']:.0f}", f"{result['p99_ns']:.0f}"]
         for result in document.calls()
