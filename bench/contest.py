@@ -124,7 +124,7 @@ def _ready() -> Iterator[Question]:
 
 def _scored() -> Iterator[Question]:
     """The crossover study; by heads, so that a run that ends early has seen all shapes."""
-    for heads in (64, 32, 16, 8):
+    for heads in (64, 8, 32, 16):  # the extremes first
         for scored in (Scored(heads, 1), Scored(heads, 2), Scored(heads, 4), Scored(heads, 4, 2)):
             for sequences in (1, 4, 16, 64) if scored.shared == 1 else (1, 4):
                 for width in (8 * K, 32 * K, 128 * K, 512 * K, M):

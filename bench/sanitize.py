@@ -38,6 +38,8 @@ _ROOT = Path(__file__).parents[1]
 _SUMMARY = re.compile(
     r"ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard|LEAK SUMMARY: (\d+)"
 )
+# With `pipelined` selections, exchange and mapping are done by the kernels of `dsmem`.
+_OWN_KERNELS = "not (pipelined and (exchange or mapped))"
 _FIRST_PORT, _PORTS = 49_152, 16  # that a process under a tool may use
 _GRACE_S = 20.0  # after which a test that was begun in time is cut off
 
@@ -137,7 +139,7 @@ def main() -> None:
     )
     parser.add_argument("--tools", default=",".join(TOOLS), help="of compute-sanitizer")
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="in all")
-    parser.add_argument("--keyword", default="", help="as pytest's -k")
+    parser.add_argument("--keyword", default=_OWN_KERNELS, help="as pytest's -k")
     parser.add_argument("--seconds", type=float, default=600, help="no test is begun after them")
     parser.add_argument("--output", type=Path, default=RESULTS / "sanitizer.json")
     arguments = parser.parse_args()
