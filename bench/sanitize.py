@@ -174,14 +174,15 @@ def main() -> None:
 
 
 def shares(tools: Sequence[str], processes: int) -> dict[str, int]:
-    """How many processes each tool gets, the profiler one of them; at least one each."""
+    """How many processes each tool gets, at least one; a tenth of them are profilers."""
+    profilers = max(1, processes // 10)
     whole = sum(_WEIGHTS[tool] for tool in tools)
-    due = {tool: (processes - 1) * _WEIGHTS[tool] / whole for tool in tools}
+    due = {tool: (processes - profilers) * _WEIGHTS[tool] / whole for tool in tools}
     given = {tool: max(1, int(count)) for tool, count in due.items()}
-    left = max(0, processes - 1 - sum(given.values()))
+    left = max(0, processes - profilers - sum(given.values()))
     for tool in sorted(tools, key=lambda tool: given[tool] - due[tool])[:left]:
         given[tool] += 1
-    return {PROFILER: 1} | given
+    return {PROFILER: profilers} | given
 
 
 def summary(tool: str, outcomes: Sequence[Outcome], tests: int) -> dict[str, Any]:
