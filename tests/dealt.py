@@ -227,7 +227,7 @@ def gathered(given: Deal, rng: np.random.Generator) -> Rows:
 
 
 def crowded(given: Deal, rng: np.random.Generator) -> Rows:
-    """Some stand out so far that the place of the k-th is decided inside one bin, or a part of one."""
+    """Some stand out so far that the place of the k-th is decided in one bin, or a part of one."""
     normal = rng.standard_normal(given.width)
     leader = given.block == 0
     rows: Rows = {}
