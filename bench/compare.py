@@ -123,7 +123,7 @@ def _host_figures(document: Document) -> dict[str, _Figure]:
             True,
             is_our_call(result["call"]),
         )
-        for result in document.results
+        for result in document.calls()
     }
 
 

@@ -20,11 +20,19 @@ class Scored:
 
     Attributes:
         heads: of the indexer.
-        next_n: queries of a sequence.
+        next_n: queries of a sequence, as the call counts them.
+        shared: how many sequences of the call are one with the same keys: eight queries are asked
+            as two times four, for no call takes more.
     """
 
     heads: int
     next_n: int
+    shared: int = 1
+
+    @property
+    def queries(self) -> int:
+        """Of the same keys."""
+        return self.next_n * self.shared
 
 
 @dataclass(frozen=True)
@@ -32,7 +40,7 @@ class Question:
     """One problem; indices alone are asked for.
 
     Attributes:
-        rows: of scores; ``sequences * next_n`` where they are made first.
+        rows: of scores; ``sequences * queries`` where they are made first.
         width: elements a row can hold.
         k: how many are selected.
         dtype: of the scores.
@@ -60,6 +68,8 @@ class Question:
             words.append(f"length={length_name(self.length)}")
         if self.scored is not None:
             words.append(f"{self.scored.heads} heads, next_n={self.scored.next_n}")
+            if self.scored.shared > 1:
+                words.append(f"{self.scored.shared} of the same keys")
         return ", ".join(words)
 
 
@@ -114,12 +124,12 @@ def _ready() -> Iterator[Question]:
 
 def _scored() -> Iterator[Question]:
     """The crossover study; by heads, so that a run that ends early has seen all shapes."""
-    for heads in (64, 32, 16, 8):
-        for next_n in (1, 2, 4):
-            for sequences in (1, 4, 16, 64):
+    for heads in (64, 8, 32, 16):  # the extremes first
+        for scored in (Scored(heads, 1), Scored(heads, 2), Scored(heads, 4), Scored(heads, 4, 2)):
+            for sequences in (1, 4, 16, 64) if scored.shared == 1 else (1, 4):
                 for width in (8 * K, 32 * K, 128 * K, 512 * K, M):
                     if sequences * width <= 8 * M:
-                        yield Question(sequences * next_n, width, scored=Scored(heads, next_n))
+                        yield Question(sequences * scored.queries, width, scored=scored)
 
 
 READY = tuple(question for question in _ready() if question.bytes <= _MOST_BYTES)

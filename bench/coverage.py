@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.machine import commit, machine
-from bench.results import RESULTS, Document
+from bench.results import RESULTS, Document, command_line
 
 __all__ = ["ONLY_ON_A_GPU", "main"]
 
@@ -43,7 +43,7 @@ _SETTINGS = """
 source = tl_topk
 parallel = true
 concurrency = thread, multiprocessing
-patch = subprocess
+patch = subprocess, _exit
 """
 # Where counters are written, a file that may not grow is no file of results alone.
 _LEFT_OUT = ("tests/test_files.py::TestSaving::test_disk_full",)
@@ -143,7 +143,7 @@ def main() -> None:
     arguments, of_pytest = parser.parse_known_args()
     document = Document(
         suite="coverage",
-        command="python -m bench.coverage " + " ".join(sys.argv[1:]),
+        command=command_line("bench.coverage"),
         commit=commit(),
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         machine=machine("cpu"),

@@ -17,7 +17,6 @@ import argparse
 import json
 import os
 import statistics
-import sys
 import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
@@ -34,7 +33,7 @@ from torch import Tensor
 import tl_topk
 import tl_topk.distributed
 from bench.machine import commit, machine
-from bench.results import EXACT, OURS, RESULTS, Document
+from bench.results import EXACT, OURS, RESULTS, Document, command_line
 from bench.timing import timing_event
 from tl_topk.distributed.agreement import Agreement, agreed, the_group
 from tl_topk.distributed.exchange import all_gather, all_reduce
@@ -330,7 +329,7 @@ def main() -> None:
     options = parser.parse_args()
     if not 1 <= options.ranks <= torch.cuda.device_count():
         parser.error(f"--ranks: expected 1 to {torch.cuda.device_count()}, one for each GPU")
-    os.environ["BENCH_COMMAND"] = " ".join(["python -m bench.distributed", *sys.argv[1:]])
+    os.environ["BENCH_COMMAND"] = command_line("bench.distributed")
     shapes = shapes_of(options.rows, options.widths, options.k)
     with tempfile.TemporaryDirectory() as folder:
         arguments = (options.ranks, f"{folder}/store", shapes, options.output)

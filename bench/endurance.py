@@ -28,7 +28,7 @@ from torch import Tensor
 
 import tl_topk
 from bench.machine import commit, machine
-from bench.results import RESULTS, Document
+from bench.results import RESULTS, Document, command_line
 from tl_topk.check.certificate import Selection, certify
 
 __all__ = ["PHASES", "Stage", "main"]
@@ -369,7 +369,7 @@ def main() -> None:
         return
     document = Document(
         suite="endurance",
-        command="python -m bench.endurance " + " ".join(sys.argv[1:]),
+        command=command_line("bench.endurance"),
         commit=commit(),
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         machine=machine("cuda"),

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import runpy
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
@@ -34,7 +33,7 @@ from bench.contenders import our_plan
 from bench.exact import Answer, judge
 from bench.inputs import Inputs, make_inputs
 from bench.machine import commit, machine
-from bench.results import ENGINES_SUITE, EXACT, RESULTS, Document
+from bench.results import ENGINES_SUITE, EXACT, RESULTS, Document, command_line
 from bench.tables import console_table
 from bench.timing import GraphTimer, Launch
 from bench.variants import BUILD, Variant, load_variant
@@ -219,7 +218,7 @@ def main() -> None:
         parser.error("torch sees no GPU")
     document = Document(
         suite=ENGINES_SUITE,
-        command=" ".join(["python -m bench.engines", *sys.argv[1:]]),
+        command=command_line("bench.engines"),
         commit=commit(),
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         machine=machine("cuda"),

@@ -43,7 +43,7 @@ def host(documents: dict[str, Document]) -> Figure | None:
     document = documents.get(HOST_SUITE)
     if document is None or not document.results:
         return None
-    calls = document.results[::-1]
+    calls = document.calls()[::-1]
     figure, panel = plt.subplots(figsize=(8, 0.25 * len(calls) + 1.4))
     median = [result["median_ns"] / 1e3 for result in calls]
     tail = [max(result["p99_ns"], result["median_ns"]) / 1e3 for result in calls]

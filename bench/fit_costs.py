@@ -79,9 +79,10 @@ def samples_of(document: Document) -> dict[str, list[Sample]]:
     samples: dict[str, list[Sample]] = {}
     for result in document.results:
         contest = Contest.from_dict(result)
-        if contest.question.length is not None:
-            continue
-        problem = problem_of(contest.question, gpu)
+        question = contest.question
+        if question.length is not None or (question.scored and question.scored.shared > 1):
+            continue  # what no decision can see
+        problem = problem_of(question, gpu)
         for candidate in candidates(problem):
             us = contest.us.get(candidate.name)
             if us is None or candidate.config is None:

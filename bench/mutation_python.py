@@ -26,22 +26,23 @@ __all__ = ["main"]
 
 _ROOT = Path(__file__).parents[1]
 _WHAT = "tl_topk/dispatch/"
-_TESTS = "tests/test_dispatch.py"
+_TESTS = ("tests/test_dispatch.py", "tests/test_dispatch_values.py", "tests/test_calibration.py")
 # Tests that mutmut's own wrapping of functions, or running twice in one process, breaks.
 _LEFT_OUT = (
-    f"{_TESTS}::TestOwnPolicies::test_of_gradients_and_compilation",
-    f"{_TESTS}::TestReports::test_each_decision_once",
+    f"{_TESTS[0]}::TestOwnPolicies::test_of_gradients_and_compilation",
+    f"{_TESTS[0]}::TestReports::test_each_decision_once",
 )
 _COPIED = ("tl_topk", "tests", "bench", "csrc", "python_bindings", "build/libtl_topk.so")
 
 
 def _settings() -> str:
     left_out = "".join(f"\n    --deselect\n    {test}" for test in _LEFT_OUT)
+    tests = "".join(f"\n    {test}" for test in _TESTS)
     copied = "".join(f"\n    {path}" for path in (*_COPIED[:-1], "build", "pyproject.toml"))
     return (
         f"[mutmut]\nsource_paths={_WHAT}\n"
         "pytest_add_cli_args=\n    -p\n    no:cacheprovider\n"
-        f"pytest_add_cli_args_test_selection=\n    {_TESTS}{left_out}\n"
+        f"pytest_add_cli_args_test_selection={tests}{left_out}\n"
         f"also_copy={copied}\n"
     )
 

@@ -164,7 +164,7 @@ class ScoredCandidates(Candidates):
 
     def bytes_read(self, question: Question) -> int:
         assert question.scored is not None
-        keys = question.rows // question.scored.next_n * question.width
+        keys = question.rows // question.scored.queries * question.width
         return keys * (DIM + SCALE_BYTES)
 
     def _arguments(self, question: Question, call: int) -> dict[str, Any]:
@@ -172,8 +172,11 @@ class ScoredCandidates(Candidates):
         assert scored is not None
         sequences = question.rows // scored.next_n
         pages = question.width // PAGE
-        first = call * sequences * pages % _POOL_PAGES
-        table = self._order[first : first + sequences * pages].view(sequences, pages)
+        apart = sequences // scored.shared
+        first = call * apart * pages % _POOL_PAGES
+        table = self._order[first : first + apart * pages].view(apart, pages)
+        if scored.shared > 1:
+            table = table.repeat_interleave(scored.shared, dim=0)
         q = torch.empty((sequences, scored.next_n, scored.heads, DIM), device="cuda")
         weights = torch.empty((question.rows, scored.heads), device="cuda")
         for drawn in (q, weights):

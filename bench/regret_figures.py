@@ -23,7 +23,7 @@ def intensity(documents: dict[str, Document]) -> Figure | None:
     if document is None or not document.results:
         return None
     contests = [Contest.from_dict(result) for result in document.results]
-    kinds = sorted({(c.question.scored.heads, c.question.scored.next_n)
+    kinds = sorted({(c.question.scored.heads, c.question.scored.queries)
                     for c in contests if c.question.scored is not None})  # fmt: skip
     heads, queries = sorted({h for h, _ in kinds}), sorted({n for _, n in kinds})
     widths = sorted({c.question.width for c in contests})
@@ -33,18 +33,18 @@ def intensity(documents: dict[str, Document]) -> Figure | None:
         sharex=True, sharey=True, squeeze=False,
     )  # fmt: skip
     image = None
-    for panels_of_row, next_n in zip(panels, queries, strict=True):
+    for panels_of_row, asked in zip(panels, queries, strict=True):
         for panel, head in zip(panels_of_row, heads, strict=True):
             gains = {
-                (c.question.rows // next_n, c.question.width):
+                (c.question.rows // asked, c.question.width):
                     c.us["dsmem after scores"] / c.us["fused"]
                 for c in contests
                 if c.question.scored is not None
-                and (c.question.scored.heads, c.question.scored.next_n) == (head, next_n)
+                and (c.question.scored.heads, c.question.scored.queries) == (head, asked)
                 and not c.wrong
             }  # fmt: skip
             sequences = sorted({
-                c.question.rows // c.question.scored.next_n
+                c.question.rows // c.question.scored.queries
                 for c in contests if c.question.scored is not None
             })  # fmt: skip
             grid = np.full((len(sequences), len(widths)), np.nan)
@@ -63,7 +63,7 @@ def intensity(documents: dict[str, Document]) -> Figure | None:
             panel.set_xticks(range(len(widths)), [length_name(width) for width in widths])
             panel.set_yticks(range(len(sequences)), [str(n) for n in sequences])
             panel.grid(visible=False)
-            queries_of_it = f"{next_n} quer{'ies' if next_n > 1 else 'y'} a sequence"
+            queries_of_it = f"{asked} quer{'ies' if asked > 1 else 'y'} a sequence"
             panel.set_title(f"{head} heads, {queries_of_it}", fontsize=8)
     for panel in panels[-1]:
         panel.set_xlabel("keys")

@@ -118,18 +118,18 @@ def scored_table(document: Document) -> Table:
     found = {regret.contest.question: regret for regret in regrets(document)}
     widths = sorted({question.width for question in found})
     rows = []
-    for heads, next_n, sequences in _groups(found):
+    for heads, queries, sequences in _groups(found):
         cells = []
         for width in widths:
             mine = [
                 regret
                 for q, regret in found.items()
                 if q.scored is not None
-                and (q.scored.heads, q.scored.next_n) == (heads, next_n)
-                and (q.rows // next_n, q.width) == (sequences, width)
+                and (q.scored.heads, q.scored.queries) == (heads, queries)
+                and (q.rows // queries, q.width) == (sequences, width)
             ]
             cells.append(_cell(mine[0]) if mine else "-")
-        rows.append([f"{heads} heads, {next_n} of {sequences}", *cells])
+        rows.append([f"{heads} heads, {queries} of {sequences}", *cells])
     for name, policy in _POLICIES.items():
         count, share, worst = summary(regrets(document, policy))
         text = f"{count} problems, {share:.1%} within 5 %, worst {worst:.2f}"
@@ -139,11 +139,11 @@ def scored_table(document: Document) -> Table:
 
 def _groups(questions: Iterable[Question]) -> list[tuple[int, int, int]]:
     groups = {
-        (q.scored.heads, q.scored.next_n, q.rows // q.scored.next_n)
+        (q.scored.heads, q.scored.queries, q.rows // q.scored.queries)
         for q in questions
         if q.scored is not None
     }
-    return sorted(groups, reverse=False)
+    return sorted(groups)
 
 
 def _cell(regret: Regret) -> str:

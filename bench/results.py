@@ -5,6 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
+import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,7 @@ from bench.cases import Case, as_dict, from_dict, length_name
 __all__ = [
     "ENGINES_SUITE", "EXACT", "FUSED_SUITE", "HOST_SUITE", "OURS", "PHASES_SUITE", "READY_SUITE",
     "RESULTS", "SCORED_SUITE", "TIES", "Document", "Measurement", "Phases", "Scoring",
-    "is_our_call", "is_right", "load", "sha256",
+    "command_line", "is_our_call", "is_right", "load", "sha256",
 ]  # fmt: skip
 
 #: Begins the name of every contender of this project.
@@ -167,6 +170,14 @@ class Document:
     def phases(self) -> list[Phases]:
         return [Phases(**result | {"case": from_dict(result["case"])}) for result in self.results]
 
+    def calls(self) -> list[dict[str, Any]]:
+        """Of :data:`HOST_SUITE`: what each call costs."""
+        return [result for result in self.results if "call" in result]
+
+    def promises(self) -> list[dict[str, Any]]:
+        """Of :data:`HOST_SUITE`: what calls may cost over others, and do."""
+        return [result for result in self.results if "promise" in result]
+
     def scorings(self) -> list[Scoring]:
         return [Scoring(**result) for result in self.results]
 
@@ -179,6 +190,24 @@ class Document:
         partial = path.with_suffix(".partial")
         partial.write_text(text)
         os.replace(partial, path)
+
+
+def command_line(module: str, arguments: Sequence[str] | None = None) -> str:
+    """What was typed, to be recorded: without ``--output``, which says where and not what.
+
+    Args:
+        module: that Python ran.
+        arguments: by default those of this process.
+    """
+    left = list(sys.argv[1:] if arguments is None else arguments)
+    kept = []
+    while left:
+        word = left.pop(0)
+        if word == "--output":
+            left[:1] = []
+        elif not word.startswith("--output="):
+            kept.append(word)
+    return shlex.join(["python", "-m", module, *kept])
 
 
 def load(path: Path) -> Document:

@@ -1,14 +1,17 @@
 """compute-sanitizer over the tests marked `sanitizer`, by all of its tools, side by side.
 
-    python -m bench.sanitize [--tools memcheck,racecheck] [--shards 4] [--keyword EXPRESSION]
+    python -m bench.sanitize [--tools memcheck,racecheck] [--seconds S] [--keyword EXPRESSION]
 
-Run in the checkout, on a machine with a GPU. Writes bench/results/sanitizer.json and a log beside
-it, and exits 1 where a tool found something, a test failed, or a kernel was not launched.
+Run in the checkout, on a machine with a GPU. The processes of a tool take the next test that none
+of them has run; after S seconds none is begun any more, and what was found so far is kept. Writes
+bench/results/sanitizer.json and a log beside it, and exits 1 where a tool found something, a test
+failed, or a kernel was not launched. torch's own kernels are watched by initcheck alone.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import re
@@ -22,27 +25,41 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
-from bench.results import RESULTS, Document
+from bench.results import RESULTS, Document, command_line
 
-__all__ = ["TOOLS", "Outcome", "kernels_of_library", "main", "verdict"]
+__all__ = ["PROFILER", "TOOLS", "Outcome", "Ran", "kernels_of_library", "main", "shares", "verdict"]
 
-TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
+#: With the share of the processes that each needs.
+_WEIGHTS = {"memcheck": 2, "racecheck": 10, "synccheck": 2, "initcheck": 2}
+TOOLS = tuple(_WEIGHTS)
 _ROOT = Path(__file__).parents[1]
 _SUMMARY = re.compile(
     r"ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard|LEAK SUMMARY: (\d+)"
 )
-_PASSED = re.compile(r"(\d+) passed")
-_PYTEST = (
-    "-q",
-    "-p",
-    "no:cacheprovider",
-    "-p",
-    "no:randomly",
-    "-rs",
-    "--tb=short",
-    "--durations=6",
-)
+# With `pipelined` selections, exchange and mapping are done by the kernels of `dsmem`.
+_OWN_KERNELS = "not (pipelined and (exchange or mapped))"
+_FIRST_PORT, _PORTS = 49_152, 16  # that a process under a tool may use
+_GRACE_S = 20.0  # after which a test that was begun in time is cut off
+
+#: Not a tool of compute-sanitizer: names the kernels that the tests launch.
+PROFILER = "profiler"
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A test that a process has run.
+
+    Attributes:
+        name: of the test.
+        outcome: as pytest names it.
+        seconds: that it took.
+    """
+
+    name: str
+    outcome: str
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -50,16 +67,16 @@ class Outcome:
     """What one process under one tool came to.
 
     Attributes:
-        tool: of compute-sanitizer.
-        tests: that passed.
-        errors: that the tool reports; None where it came to no end.
+        tool: of compute-sanitizer, or :data:`PROFILER`.
+        tests: that were run.
+        errors: that the tool reports; None where it came to no summary.
         status: how the process ended.
         seconds: that it took.
         output: all that it printed.
     """
 
     tool: str
-    tests: int
+    tests: Sequence[Ran]
     errors: int | None
     status: int
     seconds: float
@@ -69,19 +86,17 @@ class Outcome:
     def clean(self) -> bool:
         return self.errors == 0 and self.status == 0
 
+    @property
+    def passed(self) -> int:
+        return sum(test.outcome == "passed" for test in self.tests)
 
-def verdict(tool: str, output: str, status: int, seconds: float) -> Outcome:
+
+def verdict(
+    tool: str, output: str, status: int, seconds: float, tests: Sequence[Ran] = ()
+) -> Outcome:
     """From what a process printed and how it ended."""
     found = [int(next(filter(None, match), 0)) for match in _SUMMARY.findall(output)]
-    passed = _PASSED.findall(output)
-    return Outcome(
-        tool=tool,
-        tests=int(passed[-1]) if passed else 0,
-        errors=sum(found) if found else None,
-        status=status,
-        seconds=seconds,
-        output=output,
-    )
+    return Outcome(tool, tests, sum(found) if found else None, status, seconds, output)
 
 
 def kernels_of_library(path: Path) -> set[str]:
@@ -116,137 +131,185 @@ def _short(name: str) -> str:
     return name
 
 
-def _test_ids(keyword: str) -> list[str]:
-    command = [sys.executable, "-m", "pytest", "tests", "-m", "sanitizer and gpu", "--collect-only"]
-    done = subprocess.run(
-        [*command, "-q", "-k", keyword], cwd=_ROOT, capture_output=True, text=True, check=False
-    )
-    ids = [line for line in done.stdout.splitlines() if "::" in line]
-    if not ids:
-        raise SystemExit(f"no test is marked sanitizer:\n{done.stdout}{done.stderr}")
-    return ids
-
-
-def _start(
-    command: Sequence[str], ids: Sequence[str], output: Path, **environment: str
-) -> subprocess.Popen[bytes]:
-    with output.open("wb") as stream:
-        return subprocess.Popen(
-            [*command, *_PYTEST, *ids],
-            cwd=_ROOT,
-            env=os.environ | environment,
-            stdout=stream,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,  # so that what a tool has started ends with it
-        )
-
-
-def _under(tool: str) -> list[str]:
-    sanitizer = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9"]
-    return [*sanitizer, sys.executable, "-m", "pytest"]
-
-
-# The kernels that tests launch, as a profiler sees them.
-_PROFILED = """
-import json, pytest, sys, torch
-from torch.profiler import ProfilerActivity, profile
-with profile(activities=[ProfilerActivity.CUDA]) as seen:
-    status = pytest.main(sys.argv[2:])
-names = sorted({event.name for event in seen.events() if "tl_topk" in event.name})
-json.dump(names, open(sys.argv[1], "w"))
-sys.exit(status)
-"""
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.sanitize", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.sanitize",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--tools", default=",".join(TOOLS), help="of compute-sanitizer")
-    parser.add_argument("--shards", type=int, default=4, help="processes for each tool")
-    parser.add_argument("--keyword", default="", help="as pytest's -k")
-    parser.add_argument("--seconds", type=float, default=600, help="a tool's, at most")
+    parser.add_argument("--processes", type=int, default=os.cpu_count(), help="in all")
+    parser.add_argument("--keyword", default=_OWN_KERNELS, help="as pytest's -k")
+    parser.add_argument("--seconds", type=float, default=600, help="no test is begun after them")
     parser.add_argument("--output", type=Path, default=RESULTS / "sanitizer.json")
     arguments = parser.parse_args()
     from bench.machine import commit, machine  # torch, which takes its time
 
-    ids = _test_ids(arguments.keyword)
     document = Document(
         suite="sanitizer",
-        command="python -m bench.sanitize " + " ".join(sys.argv[1:]),
+        command=command_line("bench.sanitize"),
         commit=commit(),
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         machine=machine("cuda"),
     )
+    ids = _test_ids(arguments.keyword)
+    workers = shares(arguments.tools.split(","), arguments.processes)
     with tempfile.TemporaryDirectory() as folder:
-        outcomes, launched = _run_all(arguments, ids, Path(folder))
+        outcomes, launched = _run_all(workers, ids, arguments.seconds, Path(folder))
     known = kernels_of_library(_library())
-    document.results = [
-        {
-            "tool": tool,
-            "tests": sum(each.tests for each in outcomes if each.tool == tool),
-            "findings": sum(each.errors or 0 for each in outcomes if each.tool == tool),
-            "clean": all(each.clean for each in outcomes if each.tool == tool),
-            "seconds": round(max(each.seconds for each in outcomes if each.tool == tool), 1),
-        }
-        for tool in arguments.tools.split(",")
-    ]
+    document.results = [summary(tool, outcomes, len(ids)) for tool in workers if tool != PROFILER]
     missed = sorted(known - launched)
     document.results.append(
         {"kernels": len(known), "launched": len(known & launched), "not launched": missed}
     )
-    document.complete = True
+    document.complete = all(result.get("left", 0) == 0 for result in document.results)
     document.save(arguments.output)
     log = arguments.output.with_suffix(".log")
     log.write_text("\n".join(f"== {each.tool}\n{_essence(each)}" for each in outcomes))
     print(json.dumps(document.results, indent=1))
     for each in outcomes:
         if not each.clean:
-            print(f"== {each.tool}, status {each.status}\n{each.output[-6000:]}")
+            print(f"== {each.tool}, status {each.status}\n{each.output[-3000:]}")
     raise SystemExit(0 if all(each.clean for each in outcomes) and not missed else 1)
 
 
-def _run_all(
-    arguments: argparse.Namespace, ids: Sequence[str], folder: Path
-) -> tuple[list[Outcome], set[str]]:
-    """What all tools came to, and the kernels that the tests launched."""
-    begun = time.monotonic()
-    names = folder / "names.json"
-    profiler = [sys.executable, "-c", _PROFILED, str(names)]
-    waiting = {("", 0): _start(profiler, ids, folder / "0.log")}
-    for tool in arguments.tools.split(","):
-        for shard in range(arguments.shards):
-            waiting[tool, shard] = _start(
-                _under(tool),
-                ids[shard :: arguments.shards],
-                folder / f"{tool}{shard}.log",
-                # So that each tensor is an allocation of its own, whose ends are watched.
-                PYTORCH_NO_CUDA_MEMORY_CACHING="1",
+def shares(tools: Sequence[str], processes: int) -> dict[str, int]:
+    """How many processes each tool gets, at least one; a tenth of them are profilers."""
+    profilers = max(1, processes // 10)
+    whole = sum(_WEIGHTS[tool] for tool in tools)
+    due = {tool: (processes - profilers) * _WEIGHTS[tool] / whole for tool in tools}
+    given = {tool: max(1, int(count)) for tool, count in due.items()}
+    left = max(0, processes - profilers - sum(given.values()))
+    for tool in sorted(tools, key=lambda tool: given[tool] - due[tool])[:left]:
+        given[tool] += 1
+    return {PROFILER: profilers} | given
+
+
+def summary(tool: str, outcomes: Sequence[Outcome], tests: int) -> dict[str, Any]:
+    """Of all processes under one tool, of so many tests in all."""
+    mine = [each for each in outcomes if each.tool == tool]
+    seen = [test.outcome for each in mine for test in each.tests]
+    return {
+        "tool": tool,
+        "tests": seen.count("passed"),
+        "failed": seen.count("failed"),
+        "skipped": seen.count("skipped"),
+        "left": tests - len(seen),
+        "findings": sum(each.errors or 0 for each in mine),
+        "clean": all(each.clean for each in mine),
+        "cut off": sum(each.errors is None for each in mine),
+        "seconds": round(max(each.seconds for each in mine), 1),
+    }
+
+
+def _test_ids(keyword: str) -> list[str]:
+    """Of all marked tests, in an order that leaves no part to the end."""
+    command = [sys.executable, "-m", "pytest", "tests", "-m", "sanitizer and gpu", "--collect-only"]
+    done = subprocess.run(
+        [*command, "-q", "-W", "ignore", "-k", keyword],
+        cwd=_ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    ids = [line for line in done.stdout.splitlines() if "::" in line]
+    if not ids:
+        raise SystemExit(f"no test is marked sanitizer:\n{done.stdout}{done.stderr}")
+    return sorted(ids, key=lambda test: hashlib.sha256(test.encode()).digest())
+
+
+def _under(tool: str, number: int) -> list[str]:
+    """What comes before the command; each process connects to the tool by ports of its own."""
+    command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9"]
+    command += ["--port", str(_FIRST_PORT + number * _PORTS), "--launch-timeout", "120"]
+    command += ["--target-processes", "application-only", "--print-limit", "20"]
+    if tool == "racecheck":
+        command += ["--racecheck-num-workers", "1"]  # a core each
+    if tool != "initcheck":  # which has to see what torch's kernels write
+        command += ["--kernel-name-exclude", "kns=at6native"]
+    return command
+
+
+@dataclass
+class _Worker:
+    """A process that runs tests under a tool, or under the profiler."""
+
+    tool: str
+    process: subprocess.Popen[bytes]
+    log: Path
+    report: Path
+    names: Path
+
+    @staticmethod
+    def start(tool: str, number: int, ids: Sequence[str], until: float, folder: Path) -> _Worker:
+        stem = f"{tool}{number}"
+        claims, log, report, names = (
+            folder / name for name in (tool, f"{stem}.log", f"{stem}.report", f"{stem}.names")
+        )
+        claims.mkdir(exist_ok=True)
+        command = [] if tool == PROFILER else _under(tool, number)
+        command += [sys.executable, "-m", "bench.sanitized", "--until", str(until)]
+        command += ["--claims", str(claims), "--report", str(report)]
+        command += ["--profile", str(names)] if tool == PROFILER else []
+        # So that each tensor is an allocation of its own, whose ends are watched.
+        caching = {} if tool == PROFILER else {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+        with log.open("wb") as stream:
+            process = subprocess.Popen(
+                [*command, *ids],
+                cwd=_ROOT,
+                env=os.environ | caching,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # so that what a tool has started ends with it
             )
+        return _Worker(tool, process, log, report, names)
+
+    def outcome(self, seconds: float) -> Outcome:
+        lines = self.report.read_text().splitlines() if self.report.exists() else []
+        tests = [Ran(*json.loads(line)) for line in lines]
+        output = self.log.read_text(errors="replace")
+        return verdict(self.tool, output, self.process.returncode, seconds, tests)
+
+
+def _run_all(
+    workers: dict[str, int], ids: Sequence[str], seconds: float, folder: Path
+) -> tuple[list[Outcome], set[str]]:
+    """What all processes came to, and the kernels that the tests launched."""
+    begun = time.monotonic()
+    until = time.time() + seconds
+    names = [tool for tool, count in workers.items() for _ in range(count)]
+    waiting = [_Worker.start(tool, number, ids, until, folder) for number, tool in enumerate(names)]
     outcomes = []
+    launched: set[str] = set()
     while waiting:
         time.sleep(0.2)
         spent = time.monotonic() - begun
-        for (tool, shard), process in list(waiting.items()):
-            if process.poll() is None and spent > arguments.seconds:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-            if (status := process.poll()) is not None:
-                output = (folder / f"{tool}{shard}.log").read_text(errors="replace")
-                print(f"{tool or 'profiler'} {shard}: status {status}, {spent:.0f} s", flush=True)
-                if tool:
-                    outcomes.append(verdict(tool, output, status, spent))
-                elif status != 0:
-                    print(output[-3000:])
-                del waiting[tool, shard]
-    launched = json.loads(names.read_text()) if names.exists() else []
-    return outcomes, {_short(name) for name in launched}
+        for worker in list(waiting):
+            if worker.process.poll() is None and spent > seconds + _GRACE_S:
+                os.killpg(worker.process.pid, signal.SIGKILL)
+                worker.process.wait()
+            if worker.process.poll() is None:
+                continue
+            waiting.remove(worker)
+            outcome = worker.outcome(spent)
+            outcomes.append(outcome)
+            if worker.names.exists():
+                launched |= {_short(name) for name in json.loads(worker.names.read_text())}
+            print(
+                f"{worker.tool}: {len(outcome.tests)} tests, status {outcome.status},"
+                f" errors {outcome.errors}, {spent:.0f} s",
+                flush=True,
+            )
+    return outcomes, launched
 
 
 def _essence(outcome: Outcome) -> str:
-    """The lines of a log that say what was run and what was found."""
+    """Which tests were run, and the lines of a log that say what was found."""
+    tests = [f"{test.outcome} {test.seconds:6.2f} s {test.name}" for test in outcome.tests]
     lines = [line for line in outcome.output.splitlines() if line.startswith("=========")]
     tail = outcome.output.splitlines()[-12:]
     shown = lines[:400] + [line for line in tail if line not in lines]
-    return "\n".join(shown) + "\n"
+    return "\n".join(tests + shown) + "\n"
 
 
 if __name__ == "__main__":

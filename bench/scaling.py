@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import Any
 from bench import distributed, shard_stages
 from bench.cases import length_name
 from bench.machine import commit
-from bench.results import RESULTS, Document, load
+from bench.results import RESULTS, Document, command_line, load
 from bench.tables import Table
 from tl_topk.distributed.rule import choose_method, received_bytes, slots_of, stride_of
 
@@ -208,7 +207,7 @@ def main() -> None:
     model = Model.of(measured, alone)
     Document(
         suite=SUITE,
-        command=" ".join(["python -m bench.scaling", *sys.argv[1:]]),
+        command=command_line("bench.scaling"),
         commit=commit(),
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         machine=measured.machine

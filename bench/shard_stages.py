@@ -8,7 +8,6 @@ what :mod:`bench.scaling` reckons with.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 from pathlib import Path
@@ -20,7 +19,7 @@ from torch import Tensor
 import tl_topk
 from bench.exact import Answer
 from bench.machine import commit, machine
-from bench.results import RESULTS, Document
+from bench.results import RESULTS, Document, command_line
 from bench.timing import GraphTimer, Launch
 from tl_topk._ffi import Shards
 from tl_topk.distributed.rule import part_bytes, slots_of, stride_of
@@ -148,7 +147,7 @@ def main() -> None:
         parser.error("torch sees no GPU")
     document = Document(
         suite=SUITE,
-        command=" ".join(["python -m bench.shard_stages", *sys.argv[1:]]),
+        command=command_line("bench.shard_stages"),
         commit=commit(),
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         machine=machine("cuda"),

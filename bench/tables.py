@@ -70,13 +70,17 @@ def _without_k(case: Case) -> str:
 
 
 def _host_table(document: Document) -> Table:
-    return Table(
-        ["call", "median ns", "99th percentile ns"],
-        [
-            [f"`{result['call']}`", f"{result['median_ns']:.0f}", f"{result['p99_ns']:.0f}"]
-            for result in document.results
-        ],
-    )
+    """What calls cost, then what they cost more than others; bold where it is too much."""
+    rows = [
+        [f"`{result['call']}`", f"{result['median_ns']:.0f}", f"{result['p99_ns']:.0f}"]
+        for result in document.calls()
+    ]
+    for kept in document.promises():
+        over, allowed = kept["over_ns"], kept["allowed_ns"]
+        text = f"{over:+} ± {kept['noise_ns']}"
+        what = f"{kept['promise']}, at most {allowed:+}"
+        rows.append([what, text if over <= allowed else f"**{text}**", ""])
+    return Table(["call", "median ns", "99th percentile ns"], rows)
 
 
 def _engines_table(document: Document) -> Table:

@@ -13,6 +13,7 @@ from bench import fit_costs, regret_figures
 from bench.contest import READY, SCORED, Contest, Question, Scored
 from bench.regret_tables import choice, ready_table, regrets, scored_table, summary
 from bench.results import READY_SUITE, RESULTS, SCORED_SUITE, Document, load
+from bench.targets import K
 from bench_contests import H200, document, estimated, ready_document, scored_document
 from tl_topk.dispatch import model, rule
 
@@ -21,10 +22,12 @@ def test_the_grid_is_large_enough() -> None:
     assert len(set(READY)) == len(READY) >= 200
     assert len(set(SCORED)) == len(SCORED) >= 100
     assert {q.scored.heads for q in SCORED if q.scored} == {8, 16, 32, 64}
+    assert {q.scored.queries for q in SCORED if q.scored} == {1, 2, 4, 8}
+    assert {q.width for q in SCORED} >= {8 << 10, 1 << 20}
 
 
 def test_contests_survive_json() -> None:
-    for question in (READY[0], READY[-1], SCORED[0]):
+    for question in (READY[0], READY[-1], SCORED[0], SCORED[-1]):
         contest = estimated(question)
         assert Contest.from_dict(json.loads(json.dumps(contest.as_dict()))) == contest
         assert contest.best in contest.us
@@ -32,6 +35,7 @@ def test_contests_survive_json() -> None:
         "64 x 64K, k=512, bfloat16, length=4K"
     )
     assert str(Question(2, 1000, scored=Scored(8, 2))) == "2 x 1000, k=2048, 8 heads, next_n=2"
+    assert str(Question(8, K, scored=Scored(8, 4, 2))).endswith("next_n=4, 2 of the same keys")
 
 
 def test_a_fit_finds_the_costs_that_made_the_times() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bench import endurance, reliability, sanitize, tested
-from bench.results import Document, load
+from bench.results import Document, command_line, load
 
 MANGLED = (
     "void tl_topk::select_kernel<(tl_topk::Dtype)1, (tl_topk::Scope)1, 1, 4u, false>"
@@ -25,19 +26,57 @@ def test_kernels_have_short_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("output", "status", "tests", "errors"),
+    ("output", "status", "errors"),
     [
-        ("12 passed, 3 skipped in 4 s\n========= ERROR SUMMARY: 0 errors\n", 0, 12, 0),
-        ("12 passed\n========= ERROR SUMMARY: 7 errors\n", 9, 12, 7),
-        ("3 passed\n========= RACECHECK SUMMARY: 2 hazards displayed (1 error", 9, 3, 2),
-        ("1 failed, 2 passed\n========= ERROR SUMMARY: 0 errors\n", 1, 2, 0),
-        ("..", -9, 0, None),
+        ("12 passed, 3 skipped in 4 s\n========= ERROR SUMMARY: 0 errors\n", 0, 0),
+        ("12 passed\n========= ERROR SUMMARY: 7 errors\n", 9, 7),
+        ("3 passed\n========= RACECHECK SUMMARY: 2 hazards displayed (1 error", 9, 2),
+        ("1 failed, 2 passed\n========= ERROR SUMMARY: 0 errors\n", 1, 0),
+        ("..", -9, None),
     ],
 )
-def test_what_a_tool_prints(output: str, status: int, tests: int, errors: int | None) -> None:
+def test_what_a_tool_prints(output: str, status: int, errors: int | None) -> None:
     outcome = sanitize.verdict("memcheck", output, status, 1.0)
-    assert (outcome.tests, outcome.errors) == (tests, errors)
+    assert outcome.errors == errors
     assert outcome.clean == (status == 0)
+
+
+FAKE_SANITIZER = """#!/bin/sh
+while [ "${1#--}" != "$1" ]; do shift 2; done
+"$@"; status=$?
+echo "========= ERROR SUMMARY: 0 errors"
+exit $status
+"""
+
+
+def test_processes_of_a_tool_share_the_tests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = tmp_path / "compute-sanitizer"
+    tool.write_text(FAKE_SANITIZER)
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    tests = [f"tests/test_exchange.py::test_lengths_of_shards[cpu-torch-{n}]" for n in (0, 1, 7)]
+    folder = tmp_path / "run"
+    folder.mkdir()
+    outcomes, launched = sanitize._run_all({"memcheck": 2}, tests, 60, folder)
+    assert sorted(test.name for each in outcomes for test in each.tests) == tests
+    assert launched == set()
+    found = sanitize.summary("memcheck", outcomes, 4)
+    assert found["clean"]
+    assert (found["tests"], found["left"], found["cut off"]) == (3, 1, 0)
+    late, _ = sanitize._run_all({"racecheck": 1}, tests, -1, folder)
+    assert sanitize.summary("racecheck", late, 3)["left"] == 3
+
+
+def test_each_tool_has_a_process() -> None:
+    assert sum(sanitize.shares(sanitize.TOOLS, 16).values()) == 16
+    assert set(sanitize.shares(["initcheck"], 1).values()) == {1}
+
+
+def test_a_recorded_command_names_no_output() -> None:
+    words = ["--limit", "60", "--output", "/somewhere/file.json", "--output=there", "-k", "a or b"]
+    assert command_line("bench.x", words) == "python -m bench.x --limit 60 -k 'a or b'"
 
 
 def test_a_junit_report_is_counted() -> None:

@@ -215,6 +215,10 @@ def all_documents() -> dict[str, Document]:
         {"call": name, "median_ns": 900, "p99_ns": 2000, "calls": 100}
         for name in ("plan.run(scores, indices)", "torch.Tensor.add_")
     ]
+    calls += [
+        {"promise": f"plan.run over {name}", "over_ns": ns, "noise_ns": 2, "allowed_ns": 300}
+        for name, ns in (("less", 221), ("more", 301))
+    ]
     launch = Phases(Case(1, 65536), {"read": 1.2, "filter": 0.8, "select": 1.5}, 5.0)
     return {
         "grid": document("grid", grid.results),
@@ -225,6 +229,16 @@ def all_documents() -> dict[str, Document]:
         READY_SUITE: ready_document(),
         SCORED_SUITE: scored_document(),
     }
+
+
+def test_host_overheads_and_promises_as_a_table() -> None:
+    table = table_of(all_documents()[HOST_SUITE])
+    assert table.rows == [
+        ["`plan.run(scores, indices)`", "900", "2000"],
+        ["`torch.Tensor.add_`", "900", "2000"],
+        ["plan.run over less, at most +300", "+221 ± 2", ""],
+        ["plan.run over more, at most +300", "**+301 ± 2**", ""],
+    ]
 
 
 def test_phases_as_a_table() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -156,6 +156,64 @@ def test_calibrate_needs_a_gpu() -> None:
     result = CliRunner().invoke(cli, ["calibrate"])
     assert isinstance(result.exception, RuntimeError)
     assert "CUDA" in str(result.exception)
+
+
+def test_the_grid_and_its_graphs() -> None:
+    from tl_topk import calibrate
+
+    problems = calibrate.grid(3)
+    assert len(set(problems)) == len(problems) > 300
+    assert {p.device_id for p in problems} == {3}
+    assert {p.k for p in problems} == {512, 1024, 2048}
+    assert max(p.rows * p.width for p in problems) * 4 <= 1 << 30
+    assert [calibrate.launches_for(n) for n in (0, 6_000_000, 1 << 30)] == [24, 24, 4]
+    (name,) = calibrate.plans_of(Problem(2, 100, 5, "float32", values=False))
+    assert name == "cpu"
+
+
+class FakeClock:
+    """Makes each call once, and says how long it took."""
+
+    def series(self, ways: dict[str, Sequence[Callable[[], None]]]) -> dict[str, list[float]]:
+        for calls in ways.values():
+            for call in calls:
+                call()
+        return {name: [9.0, 4.0 + i, 1.0] for i, name in enumerate(ways)}
+
+
+def test_a_whole_calibration(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On memory of the host and by a clock that makes up its times; the rest is as on a GPU."""
+    from tl_topk import TopKPlan, calibrate
+
+    empty = torch.empty
+
+    def plans(problem: Problem) -> dict[str, TopKPlan]:
+        made = [TopKPlan(problem.rows, problem.width, problem.k, values=False) for _ in range(2)]
+        return dict(zip(("dsmem cluster 4", "dsmem block"), made, strict=True))
+
+    monkeypatch.setattr(torch, "empty", lambda *shape, device=None, **how: empty(*shape, **how))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setattr(calibrate, "gpu_of", lambda device_id: H200)
+    monkeypatch.setattr(calibrate, "GraphClock", FakeClock)
+    monkeypatch.setattr(calibrate, "plans_of", plans)
+    monkeypatch.setattr(calibrate, "grid", lambda device_id: [PROBLEM])
+    monkeypatch.setattr(calibrate, "_MOST_BYTES", 1 << 21)
+    result = CliRunner().invoke(cli, ["calibrate"])
+    assert result.exit_code == 0
+    assert "1 problems in" in result.output
+    assert load(H200, table) == (
+        Entry(4, 65536, 2048, "float32", {"dsmem cluster 4": 4.0, "dsmem block": 5.0}),
+    )
+    assert measured(PROBLEM).blocks_per_row == 4
+    other = table.with_name("other.json")
+    result = CliRunner().invoke(cli, ["calibrate", "-o", str(other), "--json"])
+    answer = json.loads(result.stdout)
+    assert answer["path"] == str(other)
+    assert answer["entries"][0]["us"] == {"dsmem cluster 4": 4.0, "dsmem block": 5.0}
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(RuntimeError, match="expected a torch that finds the GPU"):
+        calibrate.calibrate()
 
 
 @pytest.mark.gpu

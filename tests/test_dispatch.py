@@ -16,8 +16,9 @@ import torch
 import tl_topk
 from tl_topk import Decision, Problem
 from tl_topk.backends import BACKENDS
-from tl_topk.dispatch import decide, fixed, measured, model, policy_named, rule
+from tl_topk.dispatch import costs, decide, fixed, measured, model, policy_named, rule
 from tl_topk.dispatch.candidates import candidates
+from tl_topk.dispatch.decision import FUSED, SCORE_AND_SELECT
 from tl_topk.dispatch.devices import NAMED, device_named
 from tl_topk.problem import Scoring
 from tl_topk.select import planned
@@ -65,6 +66,16 @@ def cuda_is(monkeypatch: pytest.MonkeyPatch, missing: str | None) -> None:
     for name in ("dsmem", "pipelined"):
         monkeypatch.setattr(type(BACKENDS[name]), "unavailable", lambda self: missing)
     monkeypatch.setattr("tl_topk.dispatch.gpu_of", lambda device_id: H200)
+
+
+def constants_are(
+    monkeypatch: pytest.MonkeyPatch, measured_of: dict[str, Any], fused_costs: float = 1.0
+) -> None:
+    """Other ranges of what was measured, and a fused kernel that costs so much of the other way."""
+    fitted = costs._fitted()
+    fused = {part: fused_costs * cost for part, cost in fitted[SCORE_AND_SELECT].items()}
+    changed = fitted | {"measured": measured_of, FUSED: fused}
+    monkeypatch.setattr("tl_topk.dispatch.costs._fitted", lambda: changed)
 
 
 class TestValues:
@@ -146,15 +157,20 @@ class TestPolicies:
         far = replace(ready(64, 1 << 20), gpu=NAMED["h100"])
         assert (model(far).estimate_us or 0) > (model(ready(64, 1 << 20)).estimate_us or 0)
 
-    def test_what_was_not_measured_is_not_chosen(self) -> None:
+    def test_what_was_not_measured_is_not_chosen(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Constants of one number of heads say too little about another."""
+        ranges = {"rows": [1, 64], "width": [1, 1 << 20], "heads": [16, 64], "next_n": [1, 1]}
+        constants_are(monkeypatch, dict.fromkeys((FUSED, SCORE_AND_SELECT), ranges))
+        assert model(scored()).estimate_us
         for scoring in ({"heads": 8}, {"next_n": 2}):
             decision = model(scored(scoring=scoring))
             assert (decision.backend, decision.estimate_us) == ("dsmem", None)
             assert "nothing like this was measured of dsmem and pipelined" in decision.reason
 
-    def test_fused_is_not_taken_on_another_gpus_word(self) -> None:
+    def test_fused_is_not_taken_on_another_gpus_word(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        constants_are(monkeypatch, {}, fused_costs=0.5)
         problem = scored(64, 1 << 20)
+        assert model(problem).backend == "pipelined"
         decision = model(replace(problem, gpu=NAMED["h100"]))
         times = {c.backend: c.estimate_us or 0 for c in decision.candidates if not c.refusal}
         assert decision.backend == "dsmem"

@@ -285,6 +285,41 @@ def test_without_a_group() -> None:
 
 
 @pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize(
+    ("changed", "error", "words"),
+    [
+        ({"local_scores": [1.0, 2.0]}, TypeError, "local_scores: expected a torch tensor, got li"),
+        ({"local_scores": torch.zeros(2, 9).to_sparse()}, TypeError, "expected a strided tensor"),
+        ({"local_scores": torch.zeros(2, 9).double()}, TypeError, "got 'float64'"),
+        ({"local_scores": torch.zeros(2, 9, device="meta")}, ValueError, "got on meta"),
+        ({"local_scores": torch.zeros(2, 3, 4)}, ValueError, r"\(rows, length\), got \(2, 3, 4\)"),
+        ({"local_scores": torch.zeros(())}, ValueError, r"\(rows, length\), got \(\)"),
+        ({"local_scores": torch.zeros(9, 2).T}, ValueError, "expected unit stride in the last dim"),
+        (
+            {"local_scores": torch.zeros(2, 9, requires_grad=True)},
+            ValueError,
+            r"pass local_scores\.detach\(\)",
+        ),
+        ({"lengths": [3, 4]}, TypeError, "lengths: expected a torch tensor, got list"),
+        ({"lengths": torch.ones(2)}, TypeError, "lengths: expected int32 or int64, got torch.floa"),
+        ({"lengths": torch.ones(3).int()}, ValueError, r"expected shape \(2,\), got \(3,\)"),
+        ({"lengths": torch.ones(4).int()[::2]}, ValueError, "expected unit stride, got 2"),
+        (
+            {"lengths": torch.ones(2, device="meta").int()},
+            ValueError,
+            "expected on cpu, as local_s",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named(
+    changed: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    given: dict[str, Any] = {"local_scores": torch.zeros(2, 9), **changed}
+    with pytest.raises(error, match=words):
+        tl_topk.distributed.topk(given.pop("local_scores"), 2, **given)
+
+
+@pytest.mark.usefixtures("alone")
 def test_the_readme_runs() -> None:
     readme = (Path(__file__).parents[1] / "README.md").read_text()
     (example,) = (

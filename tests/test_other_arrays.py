@@ -12,6 +12,7 @@ import torch
 
 import tl_topk
 from tl_topk import TopK, topk, topk_indices
+from tl_topk.dlpack import exported
 
 LENGTHS = [4, 90, 0, 200]
 STARTS = [10, 0, 3, -1]
@@ -34,6 +35,38 @@ def reference(given: torch.Tensor, order: str = "value", **bounds: Any) -> TopK:
 
 def bits(values: torch.Tensor) -> np.ndarray[Any, Any]:
     return values.view(torch.int32 if values.itemsize == 4 else torch.int16).numpy()
+
+
+class Watched:
+    """An array of a library that is asked for DLPack, and for which stream."""
+
+    def __init__(self, array: torch.Tensor, device_type: int) -> None:
+        self._array = array
+        self._device_type = device_type
+        self.streams: list[int | None] = []
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._device_type, 0
+
+    def __dlpack__(self, *, stream: int | None = None) -> object:
+        self.streams.append(stream)
+        return self._array.__dlpack__()
+
+
+class TestExported:
+    @pytest.mark.parametrize(("device_type", "asked"), [(1, None), (2, 77)])
+    def test_shares_memory_and_names_the_stream(self, device_type: int, asked: int | None) -> None:
+        array = torch.arange(6, dtype=torch.float32).view(2, 3)
+        watched = Watched(array, device_type)
+        native = exported(watched, 77)
+        assert tuple(native.shape) == (2, 3)
+        array[1, 2] = 9
+        assert torch.from_dlpack(native)[1, 2] == 9
+        assert watched.streams == [asked]
+
+    def test_what_is_no_array_is_left_as_it_is(self) -> None:
+        assert exported(None, -1) is None
+        assert exported("scores", -1) == "scores"
 
 
 class TestBfloat16InNumpy:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 import tvm_ffi
+from click.testing import CliRunner
 
 from tl_topk.cli import cli
 from tl_topk.problem import Problem
@@ -206,12 +209,41 @@ class TestRefusals:
         with pytest.raises(Exception, match=words):
             cli.main(["compile", *arguments, "-o", str(tmp_path)], standalone_mode=False)
 
+    def test_the_command_names_what_it_made(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """With an export that compiles nothing: what is asked for, and what is said of it."""
+
+        def export(programs: Iterable[Program], arch: str, folder: Path) -> Iterator[Path]:
+            assert arch == "sm_90a"
+            for each in programs:
+                yield folder / f"{each.name}.so"
+
+        monkeypatch.setattr("tl_topk.tile.library.export", export)
+        asked = ["compile", "--arch", "sm_90a", "--k", "300,512", "--dtype", "float16"]
+        result = CliRunner().invoke(cli, [*asked, "-o", str(tmp_path), "--json"])
+        answer = json.loads(result.stdout)
+        assert answer["arch"] == "sm_90a"
+        # Both k have the same kernels: one that meets in clusters, one that does not.
+        assert len(answer["libraries"]) == len(set(answer["libraries"])) == 2
+        result = CliRunner().invoke(cli, [*asked, "-o", str(tmp_path)])
+        assert result.stdout.split() == answer["libraries"]
+
 
 class TestChoices:
     def test_the_smallest_kernel_that_serves(self) -> None:
         assert [specialise("float32", k).capacity for k in (0, 1, 512, 513, 2048, 4096)] == [
             512, 512, 512, 1024, 2048, 4096,
         ]  # fmt: skip
+
+    def test_reasons(self) -> None:
+        def reason(rows: int, width: int) -> str:
+            problem = Problem(rows, width, 2048, "float32", device_type="cuda")
+            return choose(problem, H200_SMS, H200_CLUSTERS).reason
+
+        assert reason(1, 65_536) == "a cluster of 16 blocks a row"
+        assert reason(1, 1 << 20) == "132 blocks a row, which meet in global memory"
+        assert reason(1, 100) == "a block a row"
 
     def test_blocks(self) -> None:
         for rows in (0, 1, 3, 7, 8, 64, 66, 67, 132, 133, 5000):

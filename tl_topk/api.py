@@ -135,9 +135,12 @@ def topk(
                         and not (scores.requires_grad or values.requires_grad)
                         and arrays.forward_ad._current_level < 0
                     ) and (
-                        run_set(ready.native, scores, indices, values)
-                        if lengths is None and row_starts is None  # cheaper than passing them
-                        else run_set(ready.native, scores, indices, values, lengths, row_starts)
+                        # None is left out where it can be: passing it costs as much as a check.
+                        run_set(ready.native, scores, indices, values, lengths, row_starts)
+                        if row_starts is not None
+                        else run_set(ready.native, scores, indices, values)
+                        if lengths is None
+                        else run_set(ready.native, scores, indices, values, lengths)
                     ) is None:
                         return out
             elif out is None:
@@ -228,9 +231,11 @@ def topk_indices(
                 if (
                     ready is not None
                     and (
-                        run_set(ready.native, scores, out)
-                        if lengths is None and row_starts is None  # cheaper than passing them
-                        else run_set(ready.native, scores, out, None, lengths, row_starts)
+                        run_set(ready.native, scores, out, None, lengths, row_starts)
+                        if row_starts is not None
+                        else run_set(ready.native, scores, out)
+                        if lengths is None
+                        else run_set(ready.native, scores, out, None, lengths)
                     )
                     is None
                 ):

@@ -127,8 +127,10 @@ class TopKPlan(TopKPlanFields):
             TypeError, ValueError: an argument is not as described; nothing was launched.
             RuntimeError: another thread is using the plan's own workspace.
         """
-        if lengths is None and row_starts is None and workspace is None:
-            if values is None:
+        if row_starts is None and workspace is None:
+            if lengths is not None:
+                _run(self, scores, indices, values, lengths)
+            elif values is None:
                 _run(self, scores, indices)
             else:
                 _run(self, scores, indices, values)
