@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import tl_topk
-from harness import NUMPY_CPU, Target
+from harness import NUMPY_CPU, PIPELINED, Target
 
 ROWS, WIDTH, K = 3, 5000, 128
 
@@ -47,14 +47,16 @@ def test_the_answer_is_the_same(target: Target, order: str, rng: np.random.Gener
             values, indices = tl_topk.topk(scores, K, hint=hint, **options)
             assert (target.get(indices) == best).all(), name
             assert target.get(values).tobytes() == target.get(plain.values).tobytes(), name
-            for found in (
-                tl_topk.topk_indices(scores, K, hint=hint, **options),
-                tl_topk.topk_ragged(scores, K, zeros, hint=hint, **options),
-                tl_topk.topk_paged(
-                    scores, K, target.put(pages), page_size=8192, hint=hint, **options
-                ),
-            ):
-                assert (target.get(found) == best).all(), name
+            found = [tl_topk.topk_indices(scores, K, hint=hint, **options)]
+            if target != PIPELINED:  # which maps nothing
+                found += [
+                    tl_topk.topk_ragged(scores, K, zeros, hint=hint, **options),
+                    tl_topk.topk_paged(
+                        scores, K, target.put(pages), page_size=8192, hint=hint, **options
+                    ),
+                ]
+            for each in found:
+                assert (target.get(each) == best).all(), name
 
 
 def test_one_row_and_outputs() -> None:

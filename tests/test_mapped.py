@@ -17,10 +17,27 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import tl_topk
-from harness import CANARY, NUMPY_CPU, TORCH_CPU, Target
+from harness import CANARY, NUMPY_CPU, PIPELINED, TORCH_CPU, Target
 from reference import DTYPES, ORDERS, Oracle, Order, assert_topk, quantize
 
 Ints = NDArray[np.integer]
+
+
+@pytest.fixture
+def target(target: Target) -> Target:
+    """Each that maps what it selects."""
+    return mapping(target)
+
+
+@pytest.fixture
+def engine(engine: Target) -> Target:
+    return mapping(engine)
+
+
+def mapping(target: Target) -> Target:
+    if target == PIPELINED:
+        pytest.skip("its kernels write plain indices: see test_a_backend_that_cannot")
+    return target
 
 
 def expected_lengths(
@@ -473,6 +490,15 @@ class TestErrors:
         offsets = canary[0, :4]
         with pytest.raises(ValueError, match=words):
             tl_topk.topk_ragged(scores, 6, offsets, out=canary)
+
+    def test_a_backend_that_cannot(self) -> None:
+        """Before anything is launched, so also where there is no GPU."""
+        scores, vector = torch.zeros(2, 100), torch.zeros(2, dtype=torch.int32)
+        options: dict[str, Any] = {"backend": "pipelined"}
+        with pytest.raises(ValueError, match="backend: expected 'auto' or 'dsmem' for slots"):
+            tl_topk.topk_paged(scores, 5, vector[:, None], page_size=128, **options)
+        with pytest.raises(ValueError, match="backend: expected 'auto' or 'dsmem' for slots"):
+            tl_topk.topk_ragged(scores, 5, vector, **options)
 
     def test_no_output(self) -> None:
         plan = tl_topk.TopKPlan(1, 10, 2, values=False)

@@ -21,6 +21,7 @@ from tl_topk.tile.compiler import Kernel, Program, host_source, lower
 from tl_topk.tile.pipelined import (
     ARGUMENTS,
     CAPACITIES,
+    HELD,
     Specialisation,
     program,
     specialise,
@@ -247,13 +248,13 @@ class TestChoices:
 
     def test_blocks(self) -> None:
         for rows in (0, 1, 3, 7, 8, 64, 66, 67, 132, 133, 5000):
-            for width in (0, 100, 8192, 8193, 65_536, 65_537, 131_072, 1 << 20, 2**31 - 1):
+            for width in (0, 100, 4096, 4097, 65_536, 65_537, 131_072, 1 << 20, 2**31 - 1):
                 problem = Problem(rows, width, 2048, "float32", device_type="cuda")
                 choice = choose(problem, H200_SMS, H200_CLUSTERS)
                 blocks, cluster = choice.blocks_per_row, choice.which.cluster
                 assert blocks == 1 or rows * blocks <= H200_SMS
-                assert blocks == 1 or width > CAPACITIES[2048]
-                assert (cluster == 16) == (0 < rows <= 7 and 8192 < width <= 65_536)
+                assert blocks == 1 or width > HELD[2048]
+                assert (cluster == 16) == (0 < rows <= 7 and 4096 < width <= 65_536)
                 assert cluster in (1, blocks)
                 assert (choice.room > 0) == (blocks > 1 and cluster == 1)
                 assert choice.room == 0 or CAPACITIES[2048] <= choice.room <= 4 * CAPACITIES[2048]

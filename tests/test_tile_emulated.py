@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from reference import DTYPES, ORDERS, Oracle, assert_topk, from_bits, quantize
-from tile_emulator import EmulatedSelector
-from tl_topk.tile.pipelined import CAPACITIES, Specialisation
+from tile_emulator import EmulatedSelector, overrun_arrays
+from tl_topk.tile.pipelined import CAPACITIES, HELD, Specialisation
 from tl_topk.tile.toolchain import missing_language
 from zoo import lying_samples, matrix, ordinary, outliers, plateaus, special, ties
 
@@ -27,7 +29,7 @@ def selector(
 
 
 def check(
-    selector: EmulatedSelector, oracle: Oracle, k: int, blocks: int, order: str, **options: object
+    selector: EmulatedSelector, oracle: Oracle, k: int, blocks: int, order: str, **options: int
 ) -> None:
     values, indices = selector(
         oracle.scores,
@@ -43,7 +45,7 @@ def check(
 
 
 @pytest.mark.parametrize("largest", [True, False], ids=["largest", "smallest"])
-@pytest.mark.parametrize("width", [37, CAPACITY, CAPACITY + 1, 9001])
+@pytest.mark.parametrize("width", [37, HELD[K], HELD[K] + 1, 9001])
 def test_distributions(
     selector: EmulatedSelector, width: int, largest: bool, rng: np.random.Generator
 ) -> None:
@@ -103,6 +105,26 @@ def test_spans(
     check(selector, Oracle(scores, lengths, starts), 300, 3, "index", skew=skew)
     check(selector, Oracle(scores, lengths), K, 2, "any", skew=skew)
     check(selector, Oracle(scores, None, starts), 7, 1, "value", skew=skew)
+
+
+@pytest.mark.parametrize("turns", [1, 2, 3], ids=["downwards", "random", "another random"])
+def test_threads_in_any_order(
+    selector: EmulatedSelector, turns: int, rng: np.random.Generator
+) -> None:
+    """A barrier that is missing shows where threads do not run in the order of their numbers."""
+    dtype = selector.which.dtype
+    for width, blocks in ((3000, 1), (9001, 1), (20_000, 3)):
+        rows = ordinary(width, dtype, rng) | ties(width, K, dtype, rng)
+        scores, labels = matrix(dict(list(rows.items())[::7]))
+        for order in ORDERS:
+            check(selector, Oracle(scores, labels=labels), K, blocks, order, turns=turns)
+        check(selector, Oracle(scores, labels=labels), K, blocks, "any", turns=turns, room=700)
+
+
+@pytest.mark.parametrize("capacity", CAPACITIES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_arrays_are_large_enough(dtype: str, capacity: int, tmp_path: Path) -> None:
+    assert overrun_arrays(Specialisation(dtype, capacity), tmp_path) == ""
 
 
 def test_rows_that_are_nowhere(selector: EmulatedSelector) -> None:

@@ -20,6 +20,11 @@ from tl_topk.tile.pipelined import ARGUMENTS, CAPACITIES, Specialisation, progra
 from tl_topk.tile.toolchain import header_folder
 
 FOLDER = Path(__file__).parent / "emulated"
+_COMPILE = (
+    # Hidden: see kernel_emulator.FLAGS.
+    *("c++", "-std=c++17", "-shared", "-fPIC", "-fvisibility=hidden"),
+    *(f"-I{path}" for path in (FOLDER / "shim", FOLDER, header_folder())),
+)
 _KINDS = {"int": ctypes.c_int, "int64_t": ctypes.c_int64, "float": ctypes.c_float}
 
 
@@ -37,16 +42,7 @@ class EmulatedSelector:
         source = folder / f"{which.name}.cc"
         source.write_text(_host_source(kernel))
         library = source.with_suffix(".so")
-        subprocess.run(
-            [
-                # Hidden: see kernel_emulator.FLAGS.
-                *("c++", "-std=c++17", "-O1", "-shared", "-fPIC", "-fvisibility=hidden"),
-                *("-w", str(source)),
-                *("-I", str(FOLDER / "shim"), "-I", str(FOLDER), "-I", str(header_folder())),
-                *("-o", str(library)),
-            ],
-            check=True,
-        )
+        subprocess.run([*_COMPILE, "-O1", str(source), "-o", str(library)], check=True)
         return EmulatedSelector(which, ctypes.CDLL(str(library)).launch, kernel)
 
     def __call__(
@@ -61,8 +57,10 @@ class EmulatedSelector:
         order: int = 0,
         largest: bool = True,
         room: int | None = None,
+        turns: int = 0,
     ) -> tuple[NDArray[Any], NDArray[np.int32]]:
-        """Values (as bits) and indices (rows, k); the scores begin ``skew`` after a boundary."""
+        """Values (as bits) and indices (rows, k); the scores begin ``skew`` after a boundary.
+        Threads take ``turns``: 0 upwards, 1 downwards, 2 and more at random, by that seed."""
         rows, width = scores.shape
         room = CAPACITIES[self.which.capacity] if room is None else room
         per_vector = 16 // scores.itemsize
@@ -92,10 +90,19 @@ class EmulatedSelector:
             else _KINDS[kind](given[name])
             for kind, name in self.kernel.parameters
         ]
-        self.launch(*arguments, ctypes.c_int(rows * blocks))
+        self.launch(*arguments, ctypes.c_int(rows * blocks), ctypes.c_int(turns))
         assert not counters.any(), "counters are left behind"
         assert not lists.any(), "entries are left behind"
         return values, indices
+
+
+def overrun_arrays(which: Specialisation, folder: Path) -> str:
+    """What the host compiler says about accesses past the end of a thread's own arrays, which a GPU
+    may keep in registers: there they are lost, and here they often hit nothing."""
+    source = folder / f"{which.name}.cc"
+    source.write_text(_host_source(lower(program(which), "sm_90a")))
+    command = [*_COMPILE, "-O2", "-Warray-bounds", str(source), "-o", str(folder / "checked.so")]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stderr
 
 
 def _kind(vector: NDArray[Any] | None) -> int:
@@ -114,9 +121,9 @@ def _host_source(kernel: Kernel) -> str:
     return f"""#include "device.h"
 {device}
 extern "C" __attribute__((visibility("default")))
-void launch({parameters}, int blocks_in_all) {{
+void launch({parameters}, int blocks_in_all, int turns) {{
   for (int block = 0; block < blocks_in_all; ++block) {{
-    emulated::run_block(block, {kernel.threads}, {kernel.shared_bytes},
+    emulated::run_block(block, {kernel.threads}, {kernel.shared_bytes}, turns,
                         [&] {{ {kernel.symbol}({names}); }});
   }}
 }}

@@ -29,13 +29,18 @@ struct SampledRange {
   uint32_t highest;
 };
 
-// How many sampled scores each thread is to look at, a power of two up to `most`, so that a group
-// of kThreads / 128 threads holds about one wanted score.
-template <uint32_t kThreads>
-__device__ __forceinline__ uint32_t sample_size(uint32_t length, uint32_t k, uint32_t most) {
+// How many sampled scores each thread is to look at, a power of two up to kMost, so that a group of
+// kThreads / 128 threads holds about one wanted score. More than one vector only of rows so long
+// that few would tell too little: then a floor can let pass more than a list has room for.
+template <uint32_t kThreads, uint32_t kPerVector, uint32_t kMost>
+__device__ __forceinline__ uint32_t sample_size(uint32_t length, uint32_t k) {
+  constexpr uint32_t kScoresForVector = 1 << 18;
   uint32_t size = 1;
   // A division takes longer than the few rounds.
-  while (size < most && uint64_t{2} * size * (kThreads / kFloorGroups) * k <= length) size *= 2;
+  while (size < kMost && uint64_t{2} * size * (kThreads / kFloorGroups) * k <= length &&
+         (size < kPerVector || uint64_t{size} * kScoresForVector < uint64_t{length} * kPerVector)) {
+    size *= 2;
+  }
   return size;
 }
 

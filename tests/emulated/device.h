@@ -1,6 +1,7 @@
 // Just enough of a GPU to run one thread block on the CPU: every thread is a fiber, which runs
 // until it meets the others of its warp or block. Blocks run one after the other, so only kernels
-// whose blocks do not wait for one another can be run. Nothing here is fast, and no race is found.
+// whose blocks do not wait for one another can be run. Nothing here is fast. Which thread goes on
+// first between two meetings is as told: what depends on it is a race.
 #pragma once
 
 #include <ucontext.h>
@@ -13,6 +14,8 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <numeric>
+#include <random>
 #include <vector>
 
 #define __device__
@@ -111,7 +114,11 @@ inline uchar* shared_memory() {
   return shared.data() + (1024 - address % 1024) % 1024;
 }
 
-inline void run_block(unsigned block, unsigned threads, size_t shared_bytes,
+// Turns that threads take: upwards, downwards, or anew at random each time, from a seed.
+constexpr unsigned kUpwards = 0;
+constexpr unsigned kDownwards = 1;
+
+inline void run_block(unsigned block, unsigned threads, size_t shared_bytes, unsigned turns,
                       const std::function<void()>& kernel) {
   body = kernel;
   shared.assign(shared_bytes + 1024 + kGuardBytes, kUndefined);
@@ -129,8 +136,14 @@ inline void run_block(unsigned block, unsigned threads, size_t shared_bytes,
     fiber.context.uc_link = &scheduler;
     makecontext(&fiber.context, run_fiber, 0);
   }
+  std::vector<unsigned> order(threads);
+  std::iota(order.begin(), order.end(), 0);
+  if (turns == kDownwards) std::reverse(order.begin(), order.end());
+  std::minstd_rand random(turns * 1000 + block);
   for (unsigned left = threads; left > 0;) {
-    for (current = 0; current < threads; ++current) {
+    if (turns > kDownwards) std::shuffle(order.begin(), order.end(), random);
+    for (const unsigned thread : order) {
+      current = thread;
       if (fibers[current].done) continue;
       threadIdx = {current, 0, 0};
       swapcontext(&scheduler, &fibers[current].context);

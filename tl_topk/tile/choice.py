@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tl_topk.problem import Problem
-from tl_topk.tile.pipelined import CAPACITIES, TILE_BYTES, Specialisation, specialise
+from tl_topk.tile.pipelined import CAPACITIES, HELD, TILE_BYTES, Specialisation, specialise
 
 __all__ = ["CLUSTER", "Choice", "all_kernels", "choose"]
 
@@ -61,7 +61,7 @@ def choose(
     """
     which = specialise(problem.dtype, problem.k)
     bytes_ = problem.width * _ELEMENT_BYTES[problem.dtype]
-    alone = problem.width <= CAPACITIES[which.capacity] or problem.rows == 0
+    alone = problem.width <= HELD[which.capacity] or problem.rows == 0
     if cluster is None:
         fitting = coresident_clusters[CLUSTER.bit_length() - 1]
         cluster = 1

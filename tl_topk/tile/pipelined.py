@@ -19,6 +19,7 @@ from tl_topk.tile.compiler import Program
 __all__ = [
     "ARGUMENTS",
     "CAPACITIES",
+    "HELD",
     "TILE_BYTES",
     "Specialisation",
     "program",
@@ -27,12 +28,14 @@ __all__ = [
 
 #: The largest k of each specialisation, and how many entries a block's list holds.
 CAPACITIES = {512: 4096, 1024: 4096, 2048: 8192, 4096: 16384}
+#: Rows of up to so many scores a block holds whole, without a floor. No row that is wanted whole,
+#: wherever it begins, may be longer.
+HELD = {512: 4096, 1024: 4096, 2048: 4096, 4096: 8192}
 
 THREADS = 512
 _TILE_VECTORS = 2  # of 16 bytes a thread, in each of two tiles
 TILE_BYTES = 16 * _TILE_VECTORS * THREADS
-_SAMPLE_VECTORS = 2  # a thread looks at, at most; in rows up to
-_SHORT_SAMPLE = 1 << 18  # scores one
+_SAMPLE_VECTORS = 4  # a thread looks at, at most
 _SCRATCH_WORDS = 2672  # lang::Scratch
 _FLOOR_WORDS = 192  # lang::FloorScratch
 _DTYPES = {"float32": (0, "int32", 4), "float16": (1, "int16", 8), "bfloat16": (2, "int16", 8)}
@@ -111,6 +114,7 @@ def _trace(which: Specialisation) -> Any:
 
     code, word, per_vector = _DTYPES[which.dtype]
     capacity = CAPACITIES[which.capacity]
+    alone = HELD[which.capacity]
     tile_vectors = THREADS * _TILE_VECTORS
     sample = _SAMPLE_VECTORS * per_vector
     clustered = which.cluster > 1
@@ -155,7 +159,7 @@ def _trace(which: Specialisation) -> Any:
             scratch = T.alloc_shared((_SCRATCH_WORDS,), "int32")
             floor_scratch = T.alloc_shared((_FLOOR_WORDS,), "int32")
             count = T.alloc_shared((2,), "int32")
-            held = T.alloc_local((capacity // THREADS,), word)
+            held = T.alloc_local((max(alone // THREADS, _TILE_VECTORS * per_vector),), word)
             sampled = T.alloc_local((sample,), word)
             samples = T.alloc_local((1,), "int32")
             floor = T.alloc_local((1,), "float32")
@@ -209,10 +213,10 @@ def _trace(which: Specialisation) -> Any:
             first[0] = start[0] // per_vector
             head[0] = T.cast(start[0] % per_vector, "int32")
             row_vectors[0] = (length[0] + head[0] + (per_vector - 1)) // per_vector
-            if row_vectors[0] <= capacity // per_vector:
+            if row_vectors[0] <= alone // per_vector:
                 # One block holds it all in registers.
                 if part[0] == 0:
-                    for u in T.unroll(capacity // THREADS // per_vector):
+                    for u in T.unroll(alone // THREADS // per_vector):
                         # Nothing is read of rows that are wanted whole: they may be nowhere.
                         if u * THREADS + thread < row_vectors[0] and length[0] > k:
                             for e in T.vectorized(per_vector):
@@ -221,7 +225,7 @@ def _trace(which: Specialisation) -> Any:
                                 ]
                     T.call_extern(
                         "handle",
-                        f"{lang}finish_short<{code}, {THREADS}, {capacity // THREADS}>",
+                        f"{lang}finish_short<{code}, {THREADS}, {alone // THREADS}>",
                         T.address_of(held[0]),
                         head[0],
                         T.address_of(entries[0]),
@@ -253,11 +257,11 @@ def _trace(which: Specialisation) -> Any:
                 last[0] = 0
                 if part[0] < parts[0]:
                     # Scores from all over the row, whatever the part: all blocks find one floor.
-                    samples[0] = sample
-                    if length[0] <= _SHORT_SAMPLE:
-                        samples[0] = per_vector
                     samples[0] = T.call_extern(
-                        "int32", f"{lang}sample_size<{THREADS}>", length[0], k, samples[0]
+                        "int32",
+                        f"{lang}sample_size<{THREADS}, {per_vector}, {sample}>",
+                        length[0],
+                        k,
                     )
                     for load in T.unroll(sample // per_vector):
                         if load * per_vector < samples[0]:
