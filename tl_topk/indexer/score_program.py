@@ -63,6 +63,7 @@ def score_program(shape: ScoreShape) -> Any:
     in_row = f"{_NATIVE}work_in_row<{tile}, {queries}>"
     first_pages = f"{_NATIVE}guess_pages<{tile}>"
     weigh = f"{_NATIVE}weigh<{queries}, {heads}, {'true' if in_registers else 'false'}>"
+    put = f"{_NATIVE}put_score"
     sift = f"{_NATIVE}sift<{tile}, {queries}, {shape.kept_tiles}>"
     guess = f"{_NATIVE}guess<{tile}, {queries}>"
     rehearse = f"{_NATIVE}rehearse<{shape.list_entries}>"
@@ -388,13 +389,19 @@ def score_program(shape: ScoreShape) -> Any:
                                     if not (seen and there):
                                         value = -T.infinity(T.float32)
                                     if owned and t * tile + row < width:
-                                        scores[query_row, t * tile + row] = value
+                                        T.call_extern(
+                                            "handle", put, T.address_of(scores[0, 0]), query_row,
+                                            width, t * tile + row, value,
+                                        )  # fmt: skip
                                     sums[v] = value
                                 else:
                                     position = origin + t * tile + row
                                     past = position - begins[v]
                                     if owned and past >= 0 and past < ends[v]:
-                                        scores[query_row, position] = value
+                                        T.call_extern(
+                                            "handle", put, T.address_of(scores[0, 0]), query_row,
+                                            width, position, value,
+                                        )  # fmt: skip
                             if fused:
                                 T.call_extern(
                                     "handle", sift, T.address_of(sums[0]),
