@@ -37,13 +37,14 @@ struct RowMapping {
   int32_t* ragged;
   const int32_t* table;  // the request's pages
   uint32_t pages;
+  uint32_t cache_pages;
   uint32_t first_page;  // of the row, wrapped where it lies before the table
   int32_t page_log2;
   uint32_t offset;
 
   // Of the table, for the index's page: it has one below `pages` only.
   TL_TOPK_HD uint32_t column(uint32_t index) const { return first_page + (index >> page_log2); }
-  // The page of the cache that holds the index's page; negative where the table has none. Apart
+  // The page of the cache that holds the index's page; out of range where the table has none. Apart
   // from slot(), and neither branches on what was read: so many reads can be under way at once.
   TL_TOPK_HD int32_t page_of(uint32_t index) const {
     const uint32_t at = column(index);
@@ -52,7 +53,7 @@ struct RowMapping {
   TL_TOPK_HD int32_t slot(int32_t page, uint32_t index) const {
     const uint32_t within = index & ((uint32_t{1} << page_log2) - 1);
     const uint32_t slot = (static_cast<uint32_t>(page) << page_log2) + within;
-    return page < 0 ? -1 : static_cast<int32_t>(slot);
+    return static_cast<uint32_t>(page) < cache_pages ? static_cast<int32_t>(slot) : -1;
   }
   TL_TOPK_HD int32_t slot(uint32_t index) const { return slot(page_of(index), index); }
   TL_TOPK_HD int32_t place(uint32_t index) const { return static_cast<int32_t>(index + offset); }
@@ -85,6 +86,7 @@ TL_TOPK_HD RowMapping map_row(const Mapping& m, int64_t r) {
   if (m.slots != nullptr) {
     row.slots = m.slots + r * m.slots_stride;
     row.page_log2 = m.page_log2;
+    row.cache_pages = m.cache_pages;
     const int64_t request = request_of_row(m, r);
     if (request >= 0) {
       row.table = m.page_table + request * m.page_table_stride;

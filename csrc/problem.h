@@ -40,7 +40,8 @@ struct Mapping {
   const int32_t* page_table = nullptr;  // (requests, pages)
   int64_t page_table_stride = 0;
   int32_t requests = 0;
-  int32_t pages = 0;  // columns of the table; positions beyond have no slot
+  int32_t pages = 0;                // columns of the table; positions beyond have no slot
+  uint32_t cache_pages = 1u << 31;  // a number from here on in the table is no page
   int32_t next_n = 1;
   // How the call's lengths become those of rows. They are of requests with `length_rows` rows each,
   // the last of which sees all tokens and every other one token less than the next; an element of

@@ -9,6 +9,7 @@ namespace {
 
 constexpr int64_t kMostInt32 = 0x7fffffff;
 constexpr int64_t kMostPage = int64_t{1} << 30;
+constexpr int64_t kMostCachePages = int64_t{1} << 31;  // of which an int32 numbers none beyond
 
 void check_number(const char* name, int64_t value, int64_t most) {
   if (value < 1 || value > most) {
@@ -68,6 +69,7 @@ Mapping checked_mapping(const MappingArgs& given, const MappedOutputs& outputs, 
   check_number("next_n", given.next_n, kMostInt32);
   check_number("compress_ratio", given.compress_ratio, kMostInt32);
   check_number("page_size", given.page_size, kMostPage);
+  check_number("cache_pages", given.cache_pages, kMostCachePages);
   if ((given.page_size & (given.page_size - 1)) != 0) {
     TVM_FFI_THROW(ValueError) << "page_size: expected a power of two, got " << given.page_size;
   }
@@ -117,6 +119,7 @@ Mapping checked_mapping(const MappingArgs& given, const MappedOutputs& outputs, 
   mapping.page_table_stride = pages.row_stride();
   mapping.requests = static_cast<int32_t>(requests);
   mapping.pages = static_cast<int32_t>(pages.columns());
+  mapping.cache_pages = static_cast<uint32_t>(given.cache_pages);
   while (int64_t{1} << mapping.page_log2 < given.page_size) ++mapping.page_log2;
   mapping.page_starts = vector("page_starts", given.page_starts, rows);
   mapping.row_to_request = vector("row_to_request", given.row_to_request, rows);

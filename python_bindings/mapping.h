@@ -20,7 +20,7 @@ struct MappingArgs {
   OptionalTensor indices, slots, ragged;  // outputs
   OptionalTensor lengths, row_ends;
   OptionalTensor page_table, page_starts, row_to_request, query_starts, offsets;
-  int64_t page_size, next_n, compress_ratio;
+  int64_t page_size, next_n, compress_ratio, cache_pages;
 };
 
 // The int32 outputs of a mapped call, at least one: each in memory of its own.

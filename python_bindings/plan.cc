@@ -156,10 +156,11 @@ void TopKPlanObj::run_mapped(DLTensor* scores, OptionalTensor indices, OptionalT
                              OptionalTensor page_table, OptionalTensor page_starts,
                              OptionalTensor row_to_request, OptionalTensor query_starts,
                              OptionalTensor offsets, int64_t page_size, int64_t next_n,
-                             int64_t compress_ratio, OptionalTensor workspace) {
+                             int64_t compress_ratio, int64_t cache_pages,
+                             OptionalTensor workspace) {
   const MappingArgs given{indices,    slots,       ragged,         lengths,      row_ends,
                           page_table, page_starts, row_to_request, query_starts, offsets,
-                          page_size,  next_n,      compress_ratio};
+                          page_size,  next_n,      compress_ratio, cache_pages};
   Mapping mapping;
   Call call;
   check_mapped(scores, given, row_starts, workspace, &mapping, &call);

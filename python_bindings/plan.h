@@ -74,7 +74,7 @@ class TopKPlanObj : public tvm::ffi::Object {
                   OptionalTensor row_ends, OptionalTensor page_table, OptionalTensor page_starts,
                   OptionalTensor row_to_request, OptionalTensor query_starts,
                   OptionalTensor offsets, int64_t page_size, int64_t next_n, int64_t compress_ratio,
-                  OptionalTensor workspace);
+                  int64_t cache_pages, OptionalTensor workspace);
 
   // Was the plan made for scores of this shape and dtype, on this device?
   bool is_for(const DLTensor& scores) const;

@@ -94,7 +94,9 @@ def quantized(rng: np.random.Generator, *shape: int, dtype: torch.dtype) -> Tens
     return torch.from_numpy(rng.standard_normal(shape, np.float32) * 2).to(dtype)
 
 
-def _scores(q: Tensor, keys: Tensor, weights: Tensor, scales: Tensor | None) -> tuple[Any, Any]:
+def exact_scores(
+    q: Tensor, keys: Tensor, weights: Tensor, scales: Tensor | None
+) -> tuple[Any, Any]:
     """The float64 scores of one query, and the bound on their error."""
     wide = keys.double().numpy()
     query, weight = q.double().numpy(), weights.double().numpy()
@@ -145,7 +147,7 @@ def paged_call(
             page = table[sequence, position // PAGE]
             there = (page >= 0) & (page < pages)
             at = np.where(there, page, 0), position % PAGE
-            exact, slack = _scores(
+            exact, slack = exact_scores(
                 q[sequence, query],
                 keys[at],
                 weights[sequence * next_n + query],
@@ -199,7 +201,7 @@ def contiguous_call(
         begin = min(max(starts[row], 0), keys) if starts else 0
         end = min(max(ends[row], 0), keys) if ends else keys
         span = slice(begin, max(begin, end))
-        exact, bound = _scores(
+        exact, bound = exact_scores(
             q[row], stored[span], weights[row], scales[span] if dtype == FP8 else None
         )
         seen.append(exact)

@@ -40,8 +40,8 @@ def test_blocks_fit(shape: ScoreShape) -> None:
     assert ring + queries + (kept if shape.fused else 0) < SHARED_MEMORY - 3 * 1024
     assert shape.columns <= 256  # what one copy brings
     assert shape.threads <= 1024
-    two = 2 * (ring + queries + 3 * 1024)
-    assert shape.blocks_per_multiprocessor == 1 or two <= MULTIPROCESSOR_MEMORY
+    together = shape.blocks_per_multiprocessor * (ring + queries + 3 * 1024)
+    assert shape.blocks_per_multiprocessor == 1 or together <= MULTIPROCESSOR_MEMORY
 
 
 def by_one_lane(source: str) -> str:

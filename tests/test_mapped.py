@@ -508,6 +508,18 @@ class TestErrors:
         with pytest.raises(ValueError, match=r"\bvalues\b"):
             with_values.run_mapped(np.zeros(10, np.float32), np.zeros(2, np.int32))
 
+    def test_pages_beyond_the_cache(self) -> None:
+        plan = tl_topk.TopKPlan(1, 10, 10, order="index", values=False)
+        scores, slots = np.zeros((1, 10), np.float32), np.zeros((1, 10), np.int32)
+        table = np.array([[3, 7, -1, 2**31 - 1, 6]], np.int32)
+        known = [6, 7, 14, 15, -1, -1, 2**32 - 2, 2**32 - 1, 12, 13]
+        plan.run_mapped(scores, slots=slots, page_table=table, page_size=2)
+        assert (slots == np.array(known, np.int64).astype(np.int32)).all()
+        plan.run_mapped(scores, slots=slots, page_table=table, page_size=2, cache_pages=7)
+        assert slots.tolist() == [[6, 7, -1, -1, -1, -1, -1, -1, 12, 13]]
+        with pytest.raises(ValueError, match=r"cache_pages: expected 1 to 2147483648, got 0"):
+            plan.run_mapped(scores, slots=slots, page_table=table, cache_pages=0)
+
     def test_row_ends(self) -> None:
         plan = tl_topk.TopKPlan(2, 10, 3, values=False)
         scores = np.tile(np.arange(10, dtype=np.float32), (2, 1))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple, NoReturn
 
 from tl_topk import arrays
-from tl_topk._ffi.plan import run_mapped
+from tl_topk._ffi.plan import ANY_PAGE, run_mapped
 from tl_topk.arrays import LIBRARIES, Array, ArrayLibrary, find_library
 from tl_topk.dispatch import Policy, chosen
 from tl_topk.hint import check_hint, fits
@@ -163,6 +163,7 @@ def topk_paged(
                 page_size,
                 next_n,
                 compress_ratio,
+                ANY_PAGE,
                 None,
             )
             return slots
@@ -254,6 +255,7 @@ def topk_ragged(
                 1,
                 next_n,
                 compress_ratio,
+                ANY_PAGE,
                 None,
             )
             return places
@@ -342,8 +344,9 @@ def select_mapped_eagerly(
         scores: Array, indices: Array, _: None, slots: Array, ragged: Array, *others: Array
     ) -> None:
         run_mapped(
-            plan.plan, scores, indices, slots, ragged, *others[:-1], *mapping[8:], others[-1]
-        )
+            plan.plan, scores, indices, slots, ragged, *others[:-1], *mapping[8:], ANY_PAGE,
+            others[-1],
+        )  # fmt: skip
 
     def launch(scores: Array, *given: Array | None) -> None:
         library.launch(

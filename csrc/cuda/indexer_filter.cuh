@@ -239,7 +239,8 @@ __device__ __forceinline__ void find_floor(FilterState& state, const Exchange& x
       }
     }
     complete = __all_sync(kEveryLane, all_here);
-    // Searched every time, so that the instructions are at hand when it counts.
+    // Searched every time, if not to the end, so that the instructions are at hand when it counts.
+    const uint32_t most_steps = complete ? kMostSteps : 2;
     uint32_t lowest = 0xffffffffu;
     uint32_t highest = 0;
 #pragma unroll
@@ -259,7 +260,7 @@ __device__ __forceinline__ void find_floor(FilterState& state, const Exchange& x
     ceiling = highest | kMarkMask;
     floor = below;
 #pragma unroll 1
-    for (uint32_t step = 0; step < kMostSteps && above - below > kMarkMask; ++step) {
+    for (uint32_t step = 0; step < most_steps && above - below > kMarkMask; ++step) {
       const float excess = static_cast<float>(above_below) - static_cast<float>(wanted);
       const float part = __fdividef(excess, static_cast<float>(above_below - above_above));
       const auto width = static_cast<float>(above - below);

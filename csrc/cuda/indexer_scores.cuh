@@ -202,6 +202,12 @@ __device__ __forceinline__ void allow_next_kernel() {
   asm volatile("griddepcontrol.launch_dependents;");
 }
 
+// TileLang would work the address out anew each time.
+__device__ __forceinline__ void put_score(float* scores, int row, int width, int position,
+                                          float score) {
+  scores[static_cast<int64_t>(row) * width + position] = score;
+}
+
 template <int kTile, int kQueries, int kRatio, bool kLensPerQuery>
 __device__ __forceinline__ void work_on_pages(const int* lens, int groups, int table_width,
                                               int block, int blocks, int* work) {

@@ -60,6 +60,34 @@ def test_many_replays(way: Way, rng: np.random.Generator) -> None:
         assert same_sets(out, expected)
 
 
+@pytest.mark.parametrize("lens", [[60_000], LENS, [100] * 70], ids=len)
+@pytest.mark.parametrize("result", ["positions", "slots"])
+def test_different_calls_in_turn(
+    way: Way, rng: np.random.Generator, lens: list[int], result: str
+) -> None:
+    """Their scores lie in the same memory, one after the other: a selection that did not wait for
+    its own, or a launch that did not wait for the selection before, would be seen.
+    """
+    calls = [paged_call(rng, lens).on("cuda") for _ in range(3)]
+    given: list[dict[str, Any]] = [
+        {**call, "k": K, "backend": way.backend, "result": result} for call in calls
+    ]
+    expected = [tl_topk.indexer_topk(**each) for each in given]
+    outs = [torch.empty_like(each) for each in expected]
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(10):
+            for each, out in zip(given, outs, strict=True):
+                tl_topk.indexer_topk(out=out, **each)
+    for _ in range(20):
+        for out in outs:
+            out.fill_(-7)
+        graph.replay()
+        assert all(same_sets(*pair) for pair in zip(outs, expected, strict=True))
+    for each, right in zip(given * 20, expected * 20, strict=True):
+        assert same_sets(tl_topk.indexer_topk(**each), right)
+
+
 def test_two_streams(way: Way, rng: np.random.Generator) -> None:
     calls: list[Call] = [paged_call(rng, lens) for lens in (LENS, [20_000])]
     given = [{**call.on("cuda"), "k": K, "backend": way.backend} for call in calls]

@@ -10,7 +10,10 @@ from tvm_ffi import register_object
 from tl_topk._ffi.exports import TopKPlanFields
 from tl_topk._ffi.library import LIB
 
-__all__ = ["TopKPlan"]
+__all__ = ["ANY_PAGE", "TopKPlan"]
+
+#: Of :meth:`TopKPlan.run_mapped`'s ``cache_pages``: no number in a table is too large.
+ANY_PAGE = 1 << 31
 
 
 #: What makes a plan of a backend anew from the constructor's arguments, where that is not the
@@ -154,6 +157,7 @@ class TopKPlan(TopKPlanFields):
         page_size: int = 1,
         next_n: int = 1,
         compress_ratio: int = 1,
+        cache_pages: int = ANY_PAGE,
         workspace: Any = None,
     ) -> None:
         """:meth:`run` of a plan without values, for engines: any of three outputs in one launch.
@@ -171,6 +175,7 @@ class TopKPlan(TopKPlanFields):
                 indices; see :func:`tl_topk.topk_paged`.
             offsets: int32 or int64 ``(rows,)``: make ragged indices of indices.
             next_n, compress_ratio: see :func:`tl_topk.topk_paged`.
+            cache_pages: pages of the cache, 1 to 2**31: a larger number in the table is no page.
 
         Raises:
             TypeError, ValueError: an argument is not as described; nothing was launched.
@@ -193,6 +198,7 @@ class TopKPlan(TopKPlanFields):
             page_size,
             next_n,
             compress_ratio,
+            cache_pages,
             workspace,
         )
 

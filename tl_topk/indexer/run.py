@@ -40,23 +40,29 @@ def run(a: Arguments, return_scores: bool, choice: Choice) -> Tensor | tuple[Ten
 
 def _fill(a: Arguments, way: str, indices: Tensor, keep: bool) -> Tensor:
     """Fills ``indices``; returns the scores, with -inf at what rows do not see if they are kept."""
-    if way == "cpu":
-        starts, lengths = visible_range(a)
-        scores = compute_scores(a, starts, lengths)
-    elif a.keys.shape[0] == 0 or a.rows == 0 or a.width == 0:
-        starts, lengths = visible_range(a)
+    nothing_to_read = a.keys.shape[0] == 0 or a.rows == 0 or a.width == 0
+    if way == "cpu" or nothing_to_read:
+        return _fill_plainly(a, "cpu" if way == "cpu" else "dsmem", indices, nothing_to_read)
+    from tl_topk.indexer import device_scores, device_selection
+
+    # Only what a row sees is written: the rest matters to those alone who look at it.
+    fill = torch.full if keep else _uninitialised
+    scores = fill((a.rows, a.width), NOT_SEEN, device=a.device)
+    if a.k == 0:
+        device_scores.compute_scores(a, scores)
+    elif way == "pipelined":
+        device_scores.select_pages(a, scores, indices)
+    else:
+        device_selection.score_and_select(a, scores, indices)
+    return scores
+
+
+def _fill_plainly(a: Arguments, selector: str, indices: Tensor, nothing_to_read: bool) -> Tensor:
+    starts, lengths = visible_range(a)
+    if nothing_to_read:
         scores = torch.full((a.rows, a.width), NOT_SEEN, device=a.device)
     else:
-        from tl_topk.indexer import device_scores
-
-        # Only what a row sees is written: the rest matters to those alone who look at it.
-        fill = torch.full if keep else _uninitialised
-        scores = fill((a.rows, a.width), NOT_SEEN, device=a.device)
-        if way == "pipelined" and a.k > 0:
-            device_scores.select_pages(a, scores, indices)
-            return scores
-        starts, lengths = device_scores.compute_scores(a, scores)
-    selector = "cpu" if way == "cpu" else "dsmem"
+        scores = compute_scores(a, starts, lengths)
     topk_indices(
         scores,
         a.k,

@@ -63,6 +63,7 @@ def score_program(shape: ScoreShape) -> Any:
     in_row = f"{_NATIVE}work_in_row<{tile}, {queries}>"
     first_pages = f"{_NATIVE}guess_pages<{tile}>"
     weigh = f"{_NATIVE}weigh<{queries}, {heads}, {'true' if in_registers else 'false'}>"
+    put = f"{_NATIVE}put_score"
     sift = f"{_NATIVE}sift<{tile}, {queries}, {shape.kept_tiles}>"
     guess = f"{_NATIVE}guess<{tile}, {queries}>"
     rehearse = f"{_NATIVE}rehearse<{shape.list_entries}>"
@@ -144,6 +145,7 @@ def score_program(shape: ScoreShape) -> Any:
         with T.Kernel(grid, threads=shape.threads) as block:
             header = "indexer_tail" if fused else "indexer_scores"
             T.import_source(f'#include "cuda/{header}.cuh"\n')
+            T.annotate_min_blocks_per_sm(shape.blocks_per_multiprocessor)
             query_tile = T.alloc_shared((columns, DIM), key_type)
             key_ring = T.alloc_shared((stages, tile, DIM), key_type)
             scale_ring = T.alloc_shared((stages, tile), T.float32)
@@ -174,6 +176,7 @@ def score_program(shape: ScoreShape) -> Any:
             ends = T.alloc_local((dealt,), T.int32)
             begins = T.alloc_local((dealt,), T.int32)
             scale = T.alloc_local((dealt,), T.float32)
+            next_scale = T.alloc_local((dealt,), T.float32)  # of keys in a row
             before = T.alloc_var(T.int32, init=0)  # tiles of the groups before this one
             stage = T.alloc_var(T.int32, init=0)
             phase = T.alloc_var(T.int32, init=0)  # how often the ring has gone round, modulo 2
@@ -328,12 +331,17 @@ def score_program(shape: ScoreShape) -> Any:
                             if not paged:
                                 row_number = g * queries + query_of(v, thread)
                                 begins[v] = starts[T.min(row_number, rows - 1)]
+                        if not paged and float8:
+                            for v in T.unroll(dealt):
+                                scaled = origin + begin * tile + row_of(v, thread)
+                                next_scale[v] = scales[T.min(scaled, width - 1)]
                         T.mbarrier_wait_parity(query_full, visits & 1)
                         for t in T.serial(begin, end):
-                            if not paged and float8:  # on their way while the keys are awaited
+                            if not paged and float8:  # they are long on their way
                                 for v in T.unroll(dealt):
-                                    scaled = origin + t * tile + row_of(v, thread)
-                                    scale[v] = scales[T.min(scaled, width - 1)]
+                                    scale[v] = next_scale[v]
+                                    scaled = origin + (t + 1) * tile + row_of(v, thread)
+                                    next_scale[v] = scales[T.min(scaled, width - 1)]
                             T.mbarrier_wait_parity(full[stage], phase)
                             if fused and t == begin:
                                 T.call_extern("handle", f"{_NATIVE}mark_moment<1>")
@@ -381,13 +389,19 @@ def score_program(shape: ScoreShape) -> Any:
                                     if not (seen and there):
                                         value = -T.infinity(T.float32)
                                     if owned and t * tile + row < width:
-                                        scores[query_row, t * tile + row] = value
+                                        T.call_extern(
+                                            "handle", put, T.address_of(scores[0, 0]), query_row,
+                                            width, t * tile + row, value,
+                                        )  # fmt: skip
                                     sums[v] = value
                                 else:
                                     position = origin + t * tile + row
                                     past = position - begins[v]
                                     if owned and past >= 0 and past < ends[v]:
-                                        scores[query_row, position] = value
+                                        T.call_extern(
+                                            "handle", put, T.address_of(scores[0, 0]), query_row,
+                                            width, position, value,
+                                        )  # fmt: skip
                             if fused:
                                 T.call_extern(
                                     "handle", sift, T.address_of(sums[0]),

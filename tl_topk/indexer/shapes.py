@@ -67,11 +67,14 @@ class ScoreShape:
 
     @property
     def blocks_per_multiprocessor(self) -> int:
-        """Two with little to multiply a key, so that each works while the other waits. One where
+        """Three where there is room for them, so that each works while others wait. One where
         blocks wait for one another.
         """
-        small = self.paged and self.float8 and self.columns <= 64
-        return 2 if small and not self.fused else 1
+        return 3 if self._small else 1
+
+    @property
+    def _small(self) -> bool:
+        return self.paged and self.float8 and not self.fused and self.columns <= 128
 
     @property
     def tile(self) -> int:
@@ -79,7 +82,7 @@ class ScoreShape:
         if not self.float8 or self.columns > 128:
             return 128
         if self.paged:
-            return 256 if self.fused and self.queries == 1 else 128
+            return 64 if self._small else 256 if self.queries == 1 else 128
         return 192
 
     @property
