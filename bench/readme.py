@@ -94,6 +94,17 @@ _NOTES = {
         " other heads and more queries have not been measured."
     ),
     PHASES_SUITE: "Of the block that takes longest; the rest is launch and drain.",
+    FUSED_SUITE: (
+        "*Separate* is a kernel that scores and `dsmem`, launched during it; *without overlap* the"
+        " same launched after it; *scoring alone* all but the selection. Floor: the keys' bytes at"
+        " the speed of a copy, or the products at the tensor cores' nominal one. Scoring alone is"
+        " that plus some 4 us: a launch, then lengths, page numbers and keys out of memory, each"
+        " after the other, and the last tile. No selection can end less than its own latency after"
+        " the last score: where a target leaves less than that, it is missed. The fused kernel"
+        " hides the selection's first pass and loses more at the end, where one block gathers and"
+        " ranks what all others let through; where no floor can be guessed from a row's first keys"
+        " (many sequences, or k a large share of the row) that block reads the whole row again."
+    ),
 }
 
 
