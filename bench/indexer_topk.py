@@ -224,7 +224,9 @@ class _DeviceArray:
 def phases_of(
     case: Case, calls: list[dict[str, Any]], outs: list[Tensor]
 ) -> dict[str, float] | None:
-    """Of the fused kernel: microseconds from moment to moment in the block that selects."""
+    """Of the fused kernel: microseconds from moment to moment in the block that selects; None where
+    it does not pass them all, as rows do that are read again.
+    """
     kernel, shape = case.timed_kernel, case.fused_shape
     if kernel is None or shape is None or (find(kernel, ARCH) is None and missing_tool()):
         return None
@@ -239,6 +241,8 @@ def phases_of(
         tiles = -(-a.width // shape.tile)
         spent.append(taken[min(tiles, blocks_of(shape, a.device.index)) - 1].diff())
     medians = torch.stack(spent).double().median(dim=0).values / cycles_per_us()
+    if medians.min() < 0:  # a moment of an earlier launch
+        return None
     return {name: round(us, 3) for name, us in zip(MOMENTS[1:], medians.tolist(), strict=True)}
 
 

@@ -147,12 +147,12 @@ def _known(us: float | None) -> str:
 
 
 def _hidden(by_way: dict[str, Scoring]) -> str:
-    """The share of the time that selecting adds to scoring, which fusing takes away."""
-    ways = [by_way.get(way) for way in ("scoring alone", "fused", "separate")]
+    """The share of the time that selecting adds to scoring which the dispatched way takes away."""
+    ways = [by_way.get(way) for way in ("scoring alone", "without overlap", "as dispatched")]
     if not all(s is not None and is_right(s.answer) for s in ways):
         return "-"
-    alone, fused, separate = (s.us for s in ways if s is not None)
-    return f"{(separate - fused) / (separate - alone):.0%}" if separate > alone else "-"
+    alone, apart, taken = (s.us for s in ways if s is not None)
+    return f"{(apart - taken) / (apart - alone):.0%}" if apart > max(alone, taken) else "-"
 
 
 def _gain_of_fusing(by_way: dict[str, Scoring]) -> str:
