@@ -151,6 +151,7 @@ def test_no_races(
     for rows in (
         [rng.standard_normal(width), np.sort(rng.standard_normal(width))],
         [np.zeros(width), rng.integers(0, 4, width)],
+        [np.r_[-1e30, 1 + rng.standard_normal(width - 2) / 1000, 1e30]],  # all in one bin
         [np.where(np.arange(width) % 16 == 0, rng.standard_normal(width), np.nan)],
     ):
         scores = np.stack(rows).astype(np.float32)

@@ -1,7 +1,7 @@
-"""Runs the generated source of a TileLang selector on the CPU, thread by thread.
+"""Runs the generated source of TileLang programs on the CPU, thread by thread.
 
-So its answers are tested where there is no GPU, for all that a single block does between barriers,
-and races are found: the sanitizer for threads knows of these threads and of their barriers.
+So their answers are tested where there is no GPU, for all that a single block does between its
+barriers, and races are found: the sanitizer for threads knows of these threads and their barriers.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import ctypes
 import os
 import re
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tl_topk.tile.compiler import Kernel, lower
+from tl_topk.tile.compiler import Kernel, Program, lower
 from tl_topk.tile.pipelined import ARGUMENTS, CAPACITIES, Specialisation, program
 from tl_topk.tile.toolchain import header_folder
 
@@ -51,31 +51,30 @@ def missing_sanitizer(folder: Path) -> str:
     return ""
 
 
-@dataclass
-class EmulatedSelector:
-    """One specialisation, compiled by the host compiler."""
+@dataclass(frozen=True)
+class EmulatedKernel:
+    """A TileLang program, compiled by the host compiler."""
 
-    which: Specialisation
     kernel: Kernel
     launch: Launcher
 
     @staticmethod
-    def build(which: Specialisation, folder: Path) -> EmulatedSelector:
-        kernel = lower(program(which), "sm_90a")
-        source = folder / f"{which.name}.cc"
+    def build(program: Program, folder: Path) -> EmulatedKernel:
+        kernel = lower(program, "sm_90a")
+        source = folder / f"{program.name}.cc"
         source.write_text(_host_source(kernel))
         library = source.with_suffix(".so")
         # Hidden: see kernel_emulator.FLAGS.
         flags = ("-shared", "-fPIC", "-fvisibility=hidden", "-O1")
         subprocess.run([*_COMPILE, *flags, str(source), "-o", str(library)], check=True)
         native = ctypes.CDLL(str(library)).launch
-        return EmulatedSelector(which, kernel, lambda arguments: native(*map(_as_c, arguments)))
+        return EmulatedKernel(kernel, lambda arguments: native(*map(_as_c, arguments)))
 
     @staticmethod
-    def build_watched(which: Specialisation, folder: Path) -> EmulatedSelector:
+    def build_watched(program: Program, folder: Path) -> EmulatedKernel:
         """One that raises :class:`RaceError`, and leaves its results in another process."""
-        kernel = lower(program(which), "sm_90a")
-        source, call = folder / f"watched_{which.name}.cc", folder / "call.bin"
+        kernel = lower(program, "sm_90a")
+        source, call = folder / f"watched_{program.name}.cc", folder / "call.bin"
         source.write_text(_host_source(kernel) + _watched_main(kernel))
         watched = source.with_suffix("")
         flags = (*WATCH, "-O1", "-g")
@@ -87,7 +86,29 @@ class EmulatedSelector:
             if done.returncode != 0:
                 raise RaceError(done.stderr)
 
-        return EmulatedSelector(which, kernel, launch)
+        return EmulatedKernel(kernel, launch)
+
+    def __call__(self, given: Mapping[str, Any], blocks: int, turns: int = 0) -> None:
+        """Runs so many blocks with arrays and numbers by the names of the kernel's parameters.
+        Threads take ``turns``: 0 upwards, 1 downwards, 2 and more at random, by that seed."""
+        arguments = [(kind, given[name]) for kind, name in self.kernel.parameters]
+        self.launch([*arguments, ("int", blocks), ("int", turns)])
+
+
+@dataclass(frozen=True)
+class EmulatedSelector:
+    """One specialisation of the selector."""
+
+    which: Specialisation
+    emulated: EmulatedKernel
+
+    @staticmethod
+    def build(which: Specialisation, folder: Path) -> EmulatedSelector:
+        return EmulatedSelector(which, EmulatedKernel.build(program(which), folder))
+
+    @staticmethod
+    def build_watched(which: Specialisation, folder: Path) -> EmulatedSelector:
+        return EmulatedSelector(which, EmulatedKernel.build_watched(program(which), folder))
 
     def __call__(
         self,
@@ -104,8 +125,7 @@ class EmulatedSelector:
         turns: int = 0,
         with_values: bool = True,
     ) -> tuple[NDArray[Any], NDArray[np.int32]]:
-        """Values (as bits) and indices (rows, k); the scores begin ``skew`` after a boundary.
-        Threads take ``turns``: 0 upwards, 1 downwards, 2 and more at random, by that seed."""
+        """Values (as bits) and indices (rows, k); the scores begin ``skew`` after a boundary."""
         rows, width = scores.shape
         room = CAPACITIES[self.which.capacity] if room is None else room
         per_vector = 16 // scores.itemsize
@@ -130,8 +150,7 @@ class EmulatedSelector:
             "grid": rows * blocks,
         }  # fmt: skip
         assert set(given) == {*ARGUMENTS, "grid"}
-        arguments = [(kind, given[name]) for kind, name in self.kernel.parameters]
-        self.launch([*arguments, ("int", rows * blocks), ("int", turns)])
+        self.emulated(given, rows * blocks, turns)
         assert with_values or (values == 77).all()
         assert not counters.any(), "counters are left behind"
         assert not lists.any(), "entries are left behind"

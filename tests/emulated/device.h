@@ -35,6 +35,18 @@
 using uchar = unsigned char;
 using ushort = unsigned short;
 using uint = unsigned int;
+struct uint1 {
+  unsigned x;
+};
+struct alignas(8) int2 {
+  int x, y;
+};
+struct alignas(8) uint2 {
+  unsigned x, y;
+};
+struct alignas(8) float2 {
+  float x, y;
+};
 struct alignas(16) int4 {
   int x, y, z, w;
 };

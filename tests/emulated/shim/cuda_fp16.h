@@ -23,3 +23,13 @@ inline __half __float2half_rn(float x) {
   const auto denormal = static_cast<unsigned>(std::fabs(x) * 16777216.0f);
   return {static_cast<unsigned short>(sign | denormal)};
 }
+
+// What TileLang calls the types of 16 bits.
+struct half_t {
+  unsigned short bits;
+  explicit operator float() const { return __uint_as_float(tl_topk::widen_float16(bits)); }
+};
+struct bfloat16_t {
+  unsigned short bits;
+  explicit operator float() const { return __uint_as_float(tl_topk::widen_bfloat16(bits)); }
+};
