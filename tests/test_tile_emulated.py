@@ -7,8 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import tile_emulator
 from reference import DTYPES, ORDERS, Oracle, assert_topk, from_bits, quantize
-from tile_emulator import EmulatedSelector, overrun_arrays
+from tile_emulator import EmulatedSelector, RaceError, missing_sanitizer, overrun_arrays
+from tl_topk.tile.compiler import Kernel
 from tl_topk.tile.pipelined import CAPACITIES, HELD, Specialisation
 from tl_topk.tile.toolchain import missing_language
 from zoo import lying_samples, matrix, ordinary, outliers, plateaus, special, ties
@@ -31,17 +33,22 @@ def selector(
 def check(
     selector: EmulatedSelector, oracle: Oracle, k: int, blocks: int, order: str, **options: int
 ) -> None:
-    values, indices = selector(
-        oracle.scores,
-        k,
-        blocks,
-        lengths=oracle.lengths,
-        starts=oracle.row_starts,
-        order=ORDERS.index(order),
-        largest=oracle.largest,
-        **options,
-    )
-    assert_topk(oracle, k, order, indices, from_bits(values, selector.which.dtype))
+    for with_values in (True, False):  # alone, indices go another way
+        values, indices = selector(
+            oracle.scores,
+            k,
+            blocks,
+            lengths=oracle.lengths,
+            starts=oracle.row_starts,
+            order=ORDERS.index(order),
+            largest=oracle.largest,
+            with_values=with_values,
+            **options,
+        )
+        found = from_bits(values, selector.which.dtype) if with_values else None
+        assert_topk(oracle, k, order, indices, found)
+        if order != "any":
+            break
 
 
 @pytest.mark.parametrize("largest", [True, False], ids=["largest", "smallest"])
@@ -119,6 +126,57 @@ def test_threads_in_any_order(
         for order in ORDERS:
             check(selector, Oracle(scores, labels=labels), K, blocks, order, turns=turns)
         check(selector, Oracle(scores, labels=labels), K, blocks, "any", turns=turns, room=700)
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> EmulatedSelector:
+    folder = tmp_path_factory.mktemp("watched")
+    if reason := missing_sanitizer(folder):
+        pytest.skip(reason)
+    return EmulatedSelector.build_watched(Specialisation("float32", K), folder)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize(
+    ("width", "blocks", "room"),
+    [(3000, 1, CAPACITY), (9001, 1, CAPACITY), (20_000, 2, CAPACITY), (20_000, 2, 700)],
+    ids=["held", "alone", "shared", "crowded"],
+)
+def test_no_races(
+    watched: EmulatedSelector,
+    width: int, blocks: int, room: int, order: str,
+    rng: np.random.Generator,
+) -> None:  # fmt: skip
+    """Whatever order threads run in: a barrier lies before all that needs one."""
+    for rows in (
+        [rng.standard_normal(width), np.sort(rng.standard_normal(width))],
+        [np.zeros(width), rng.integers(0, 4, width)],
+        [np.where(np.arange(width) % 16 == 0, rng.standard_normal(width), np.nan)],
+    ):
+        scores = np.stack(rows).astype(np.float32)
+        watched(
+            scores, K, blocks, order=ORDERS.index(order), room=room,
+            largest=order != "any", with_values=order == "value",
+        )  # fmt: skip
+
+
+def test_races_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
+    if reason := missing_sanitizer(tmp_path):
+        pytest.skip(reason)
+    whole = tile_emulator._host_source
+
+    def without_barriers(kernel: Kernel) -> str:
+        return whole(kernel).replace(
+            '#include "device.h"',
+            '#include "device.h"\n#undef volatile\n#define volatile(...) (void)0',
+        )
+
+    monkeypatch.setattr(tile_emulator, "_host_source", without_barriers)
+    racing = EmulatedSelector.build_watched(Specialisation("float32", K), tmp_path)
+    with pytest.raises(RaceError, match="data race"):
+        racing(rng.standard_normal((1, 20_000)).astype(np.float32), K, 1)
 
 
 @pytest.mark.parametrize("capacity", CAPACITIES)

@@ -1,13 +1,16 @@
 """Runs the generated source of a TileLang selector on the CPU, thread by thread.
 
-So its answers are tested where there is no GPU, for all that a single block does between barriers.
+So its answers are tested where there is no GPU, for all that a single block does between barriers,
+and races are found: the sanitizer for threads knows of these threads and of their barriers.
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
 import re
 import subprocess
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,11 +24,31 @@ from tl_topk.tile.toolchain import header_folder
 
 FOLDER = Path(__file__).parent / "emulated"
 _COMPILE = (
-    # Hidden: see kernel_emulator.FLAGS.
-    *("c++", "-std=c++17", "-shared", "-fPIC", "-fvisibility=hidden"),
+    *("c++", "-std=c++17"),
     *(f"-I{path}" for path in (FOLDER / "shim", FOLDER, header_folder())),
 )
 _KINDS = {"int": ctypes.c_int, "int64_t": ctypes.c_int64, "float": ctypes.c_float}
+WATCH = ("-fsanitize=thread",)
+WATCHING = os.environ | {"TSAN_OPTIONS": "halt_on_error=1"}
+
+#: A parameter's C type, and a number or an array or None.
+Argument = tuple[str, Any]
+Launcher = Callable[[Sequence[Argument]], object]
+
+
+class RaceError(Exception):
+    """What the sanitizer says about two threads."""
+
+
+def missing_sanitizer(folder: Path) -> str:
+    """Why races cannot be watched for here; empty where they can."""
+    source = folder / "empty.cc"
+    source.write_text("#include <sanitizer/tsan_interface.h>\nint main() {}\n")
+    for command in (["c++", *WATCH, str(source), "-o", str(folder / "empty")], [folder / "empty"]):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            return done.stderr
+    return ""
 
 
 @dataclass
@@ -33,8 +56,8 @@ class EmulatedSelector:
     """One specialisation, compiled by the host compiler."""
 
     which: Specialisation
-    launch: Any
     kernel: Kernel
+    launch: Launcher
 
     @staticmethod
     def build(which: Specialisation, folder: Path) -> EmulatedSelector:
@@ -42,8 +65,29 @@ class EmulatedSelector:
         source = folder / f"{which.name}.cc"
         source.write_text(_host_source(kernel))
         library = source.with_suffix(".so")
-        subprocess.run([*_COMPILE, "-O1", str(source), "-o", str(library)], check=True)
-        return EmulatedSelector(which, ctypes.CDLL(str(library)).launch, kernel)
+        # Hidden: see kernel_emulator.FLAGS.
+        flags = ("-shared", "-fPIC", "-fvisibility=hidden", "-O1")
+        subprocess.run([*_COMPILE, *flags, str(source), "-o", str(library)], check=True)
+        native = ctypes.CDLL(str(library)).launch
+        return EmulatedSelector(which, kernel, lambda arguments: native(*map(_as_c, arguments)))
+
+    @staticmethod
+    def build_watched(which: Specialisation, folder: Path) -> EmulatedSelector:
+        """One that raises :class:`RaceError`, and leaves its results in another process."""
+        kernel = lower(program(which), "sm_90a")
+        source, call = folder / f"watched_{which.name}.cc", folder / "call.bin"
+        source.write_text(_host_source(kernel) + _watched_main(kernel))
+        watched = source.with_suffix("")
+        flags = (*WATCH, "-O1", "-g")
+        subprocess.run([*_COMPILE, *flags, str(source), "-o", str(watched)], check=True)
+
+        def launch(arguments: Sequence[Argument]) -> None:
+            call.write_bytes(b"".join(map(_as_bytes, arguments)))
+            done = subprocess.run([watched, call], env=WATCHING, capture_output=True, text=True)
+            if done.returncode != 0:
+                raise RaceError(done.stderr)
+
+        return EmulatedSelector(which, kernel, launch)
 
     def __call__(
         self,
@@ -58,6 +102,7 @@ class EmulatedSelector:
         largest: bool = True,
         room: int | None = None,
         turns: int = 0,
+        with_values: bool = True,
     ) -> tuple[NDArray[Any], NDArray[np.int32]]:
         """Values (as bits) and indices (rows, k); the scores begin ``skew`` after a boundary.
         Threads take ``turns``: 0 upwards, 1 downwards, 2 and more at random, by that seed."""
@@ -80,17 +125,14 @@ class EmulatedSelector:
             "lengths": lengths, "lengths_kind": _kind(lengths),
             "starts": starts, "starts_kind": _kind(starts),
             "indices": indices, "indices_stride": k, "values": values, "values_stride": k,
-            "with_values": 1, "counters": counters, "lists": lists, "room": room, "k": k,
-            "blocks": blocks, "order": order, "largest": int(largest), "grid": rows * blocks,
+            "with_values": int(with_values), "counters": counters, "lists": lists, "room": room,
+            "k": k, "blocks": blocks, "order": order, "largest": int(largest),
+            "grid": rows * blocks,
         }  # fmt: skip
         assert set(given) == {*ARGUMENTS, "grid"}
-        arguments = [
-            ctypes.c_void_p(None if given[name] is None else given[name].ctypes.data)
-            if "*" in kind
-            else _KINDS[kind](given[name])
-            for kind, name in self.kernel.parameters
-        ]
-        self.launch(*arguments, ctypes.c_int(rows * blocks), ctypes.c_int(turns))
+        arguments = [(kind, given[name]) for kind, name in self.kernel.parameters]
+        self.launch([*arguments, ("int", rows * blocks), ("int", turns)])
+        assert with_values or (values == 77).all()
         assert not counters.any(), "counters are left behind"
         assert not lists.any(), "entries are left behind"
         return values, indices
@@ -101,8 +143,53 @@ def overrun_arrays(which: Specialisation, folder: Path) -> str:
     may keep in registers: there they are lost, and here they often hit nothing."""
     source = folder / f"{which.name}.cc"
     source.write_text(_host_source(lower(program(which), "sm_90a")))
-    command = [*_COMPILE, "-O2", "-Warray-bounds", str(source), "-o", str(folder / "checked.so")]
+    command = [*_COMPILE, "-c", "-O2", "-Warray-bounds", str(source), "-o", str(folder / "checked")]
     return subprocess.run(command, capture_output=True, text=True, check=True).stderr
+
+
+def _as_c(argument: Argument) -> Any:
+    kind, value = argument
+    if "*" in kind:
+        return ctypes.c_void_p(None if value is None else value.ctypes.data)
+    return _KINDS[kind](value)
+
+
+def _as_bytes(argument: Argument) -> bytes:
+    """Of a number its own, of an array first how many they are."""
+    kind, value = argument
+    if "*" in kind:
+        content = b"" if value is None else value.tobytes()
+        return bytes(ctypes.c_int64(len(content))) + content
+    return bytes(_KINDS[kind](value))
+
+
+def _watched_main(kernel: Kernel) -> str:
+    """A program that reads one call from a file and makes it."""
+    kinds = [*(kind for kind, _ in kernel.parameters), "int", "int"]
+    taken = ", ".join(f"take<{kind}>()" for kind in kinds)
+    return f"""
+#include <fstream>
+#include <tuple>
+std::ifstream call;
+template <typename T>
+T take() {{
+  if constexpr (std::is_pointer_v<T>) {{
+    const auto bytes = take<int64_t>();
+    auto* const array = std::aligned_alloc(16, (bytes + 31) / 16 * 16);
+    call.read(static_cast<char*>(array), bytes);
+    return bytes == 0 ? nullptr : static_cast<T>(array);
+  }} else {{
+    T number;
+    call.read(reinterpret_cast<char*>(&number), sizeof number);
+    return number;
+  }}
+}}
+int main(int, char** arguments) {{
+  call.open(arguments[1], std::ios::binary);
+  std::apply(launch, std::tuple<{", ".join(kinds)}>{{{taken}}});
+  return call ? 0 : 1;
+}}
+"""
 
 
 def _kind(vector: NDArray[Any] | None) -> int:

@@ -12,7 +12,8 @@
 
 namespace tl_topk::lang {
 
-constexpr uint32_t kFewTied = 96;  // are compared sooner than they are counted again
+constexpr uint32_t kFewTied = 128;  // are compared sooner than they are counted again
+static_assert(kFewTied <= kMaxResidual);
 
 // Keys in bins of equal width, a power of two. Those beyond the highest bin end in it.
 struct KeyBins {
@@ -34,10 +35,6 @@ __device__ __forceinline__ void clear_bins(Block<kThreads> block, Scratch& scrat
   constexpr uint32_t kEach = 4;
   for (uint32_t i = block.thread; i < kBins / kEach; i += kThreads) {
     reinterpret_cast<uint4*>(scratch.bins)[i] = {0, 0, 0, 0};
-  }
-  if (block.thread == 0) {
-    scratch.winners = 0;
-    scratch.residual_count = 0;
   }
 }
 
@@ -61,97 +58,102 @@ __device__ __forceinline__ void count_rank(const KeyBins& bin_of, uint64_t rank,
   if (rank != 0) atomicAdd(&scratch.bins[bin_of(rank)], 1u);
 }
 
-// Which ranks are among the best: those of higher keys than a bin's, and `wanted` of the `inside`
-// ones in it. The bin's keys are those from `lowest` on, 2^bits of them or, where it is open, all.
-struct Cut {
-  uint32_t lowest;
-  uint32_t bits;
-  bool open;
-  uint32_t inside;
-  uint32_t wanted;
-
-  __device__ __forceinline__ bool all() const { return inside == wanted; }
-  __device__ __forceinline__ bool reached_by(uint64_t rank) const {
-    return rank != 0 && key_of_rank(rank) >= lowest;
-  }
-  // Of a rank that reaches it.
-  __device__ __forceinline__ bool contains(uint64_t rank) const {
-    return open || (key_of_rank(rank) - lowest) >> bits == 0;
-  }
-};
-
-// The bin of the k-th best of a list's ranks, all of which have been counted. Where it has many
-// members, they are counted once more in narrower bins.
+// Counts all `count` ranks of a list, which lies there already or is fetched from `from`.
 template <uint32_t kThreads>
-__device__ __forceinline__ Cut find_cut(Block<kThreads> block, const uint64_t* list, uint32_t count,
-                                        const KeyBins& bins, uint32_t k, Scratch& scratch) {
-  find_crossing(block, scratch, k);
-  Cut cut{bins.low + (scratch.bin << bins.shift), bins.shift, scratch.bin == kBins - 1,
-          scratch.inside, k - scratch.above};
-  while (!cut.all() && cut.inside > kFewTied && cut.bits > 0 && !cut.open) {
-    const uint32_t bits = cut.bits > kBinBits ? cut.bits - kBinBits : 0;
-    clear_bins(block, scratch);
-    block.sync();
-#pragma unroll 2
-    for (uint32_t i = block.thread; i < count; i += kThreads) {
-      const uint64_t rank = list[i];
-      if (cut.reached_by(rank) && cut.contains(rank)) {
-        atomicAdd(&scratch.bins[(key_of_rank(rank) - cut.lowest) >> bits], 1u);
-      }
-    }
-    find_crossing(block, scratch, cut.wanted);
-    cut = {cut.lowest + (scratch.bin << bits), bits, false, scratch.inside,
-           cut.wanted - scratch.above};
-  }
-  return cut;
-}
-
-// The k best of the list's ranks, all of which have been counted, in no order: to winners[0 .. k-1]
-// or, where that is not null, their indices to `direct`. False, with nothing written, where too
-// many share the k-th's bin. Begins and ends with a barrier.
-template <uint32_t kThreads>
-__device__ __noinline__ bool select_counted(Block<kThreads> block, const uint64_t* list,
-                                            uint32_t count, KeyBins bins, uint32_t k,
-                                            Scratch& scratch, uint64_t* winners, int32_t* direct) {
-  constexpr uint32_t kAtOnce = 4;
-  const Cut cut = find_cut(block, list, count, bins, k, scratch);
-  if (!cut.all() && cut.inside > kMaxResidual) return false;
-  const auto put = [&](uint32_t at, uint64_t rank) {
-    if (direct != nullptr) {
-      direct[at] = static_cast<int32_t>(index_of_rank(rank));
-    } else {
-      winners[at] = rank;
-    }
-  };
+__device__ __forceinline__ void count_list(Block<kThreads> block, KeyBins bins, uint64_t* list,
+                                           const uint64_t* from, uint32_t count, Scratch& scratch) {
+  constexpr uint32_t kAtOnce = 8;
 #pragma unroll 1
-  for (uint32_t first = block.thread; first - lane() < count; first += kAtOnce * kThreads) {
+  for (uint32_t first = block.thread; first < count; first += kAtOnce * kThreads) {
     uint64_t ranks[kAtOnce];
-    uint32_t votes[kAtOnce];
-    uint32_t total = 0;
 #pragma unroll
     for (uint32_t u = 0; u < kAtOnce; ++u) {
       const uint32_t i = first + u * kThreads;
-      ranks[u] = i < count ? list[i] : 0;
-      const bool reaches = cut.reached_by(ranks[u]);
-      const bool tied = reaches && cut.contains(ranks[u]);
-      if (tied && !cut.all()) {
-        scratch.residual[atomicAdd(&scratch.residual_count, 1u)] = ranks[u];
-      }
-      votes[u] = __ballot_sync(kAllLanes, reaches && (!tied || cut.all()));
-      total += __popc(votes[u]);
+      ranks[u] = i >= count ? 0 : from != nullptr ? __ldcg(from + i) : list[i];
     }
-    uint32_t slot = 0;
-    if (lane() == 0 && total > 0) slot = atomicAdd(&scratch.winners, total);
-    slot = __shfl_sync(kAllLanes, slot, 0);
 #pragma unroll
     for (uint32_t u = 0; u < kAtOnce; ++u) {
-      if ((votes[u] >> lane() & 1) != 0) put(slot + __popc(votes[u] & lanes_below()), ranks[u]);
-      slot += __popc(votes[u]);
+      const uint32_t i = first + u * kThreads;
+      if (from != nullptr && i < count) list[i] = ranks[u];
+      count_rank(bins, ranks[u], scratch);
     }
   }
-  block.sync();
-  if (!cut.all()) rank_residual(block, cut.inside, cut.wanted, k, scratch, put);
-  return true;
+}
+
+// The k best of the list's ranks, all of which have been counted, in no order, to slots 0 .. k-1:
+// ranks, or indices in 32 bits each. A bin's members take the slots that its count tells, one after
+// another; those of the bin in which the k-th falls are compared, or counted once more in narrower
+// bins where they are many. False, with slots written in vain, where too many share a key. Begins
+// and ends with a barrier.
+template <uint32_t kThreads, typename Slot>
+__device__ __noinline__ bool select_counted(Block<kThreads> block, const uint64_t* list,
+                                            uint32_t count, KeyBins bins, uint32_t k,
+                                            Scratch& scratch, Slot* slots) {
+  constexpr uint32_t kAtOnce = 4;
+  const auto put = [&](uint32_t at, uint64_t rank) {
+    if constexpr (sizeof(Slot) == sizeof rank) {
+      slots[at] = rank;
+    } else {
+      slots[at] = index_of_rank(rank);
+    }
+  };
+  uint32_t filled = 0;
+  uint32_t upto = kBins;  // bins in use; the highest of all has no upper end
+  bool open = true;
+  for (;;) {
+    find_crossing<kThreads, true>(block, scratch, k - filled);
+    const uint32_t bin = scratch.bin;
+    const uint32_t above = scratch.above;
+    const uint32_t inside = scratch.inside;
+    const uint32_t wanted = k - filled - above;
+    const bool all = inside == wanted;
+    const bool last = all || inside <= kFewTied;
+    if (!last && (bins.shift == 0 || (open && bin == kBins - 1))) return false;
+    const uint32_t lowest = last ? bin : bin + 1;
+#pragma unroll 1
+    for (uint32_t first = block.thread; first < count; first += kAtOnce * kThreads) {
+      uint64_t ranks[kAtOnce];
+      uint32_t in[kAtOnce];
+      uint32_t at[kAtOnce];
+      bool taken[kAtOnce];
+#pragma unroll
+      for (uint32_t u = 0; u < kAtOnce; ++u) {
+        const uint32_t i = first + u * kThreads;
+        ranks[u] = i < count ? list[i] : 0;
+      }
+#pragma unroll
+      for (uint32_t u = 0; u < kAtOnce; ++u) {
+        in[u] = min((key_of_rank(ranks[u]) - bins.low) >> bins.shift, open ? kBins - 1 : ~0u);
+        taken[u] = ranks[u] != 0 && in[u] - lowest < upto - lowest;
+        at[u] = taken[u] ? atomicAdd(&scratch.bins[in[u]], 1u) : 0;
+      }
+#pragma unroll
+      for (uint32_t u = 0; u < kAtOnce; ++u) {
+        if (!taken[u]) continue;
+        if (in[u] > bin || all) {
+          put(filled + at[u], ranks[u]);
+        } else {
+          scratch.residual[at[u] - above] = ranks[u];
+        }
+      }
+    }
+    block.sync();
+    if (last) {
+      if (!all) rank_residual(block, inside, wanted, k, scratch, put);
+      return true;
+    }
+    filled += above;
+    open = false;
+    bins.low += bin << bins.shift;
+    upto = bins.shift > kBinBits ? kBins : 1u << bins.shift;
+    bins.shift = bins.shift > kBinBits ? bins.shift - kBinBits : 0;
+    clear_bins(block, scratch);
+    block.sync();
+    for (uint32_t i = block.thread; i < count; i += kThreads) {
+      const uint32_t in = (key_of_rank(list[i]) - bins.low) >> bins.shift;
+      if (list[i] != 0 && in < upto) atomicAdd(&scratch.bins[in], 1u);
+    }
+  }
 }
 
 // select() for what is not worth room among the instructions of the usual way.

@@ -37,34 +37,35 @@ __device__ __forceinline__ void mark(void* clocks, int phase) {
 __device__ __forceinline__ IntVector int_vector(const void* data, int kind) {
   return {kind == 0 ? nullptr : data, kind == 2};
 }
-// Where row `row` starts, counted from the matrix's first score.
-__device__ __forceinline__ int64_t row_start(int64_t width, const void* lengths, int lengths_kind,
-                                             const void* starts, int starts_kind, int row,
-                                             int64_t stride) {
-  return row * stride +
-         row_span(width, int_vector(lengths, lengths_kind), int_vector(starts, starts_kind), row)
-             .begin;
-}
-__device__ __forceinline__ int32_t row_length(int64_t width, const void* lengths, int lengths_kind,
-                                              const void* starts, int starts_kind, int row) {
-  return static_cast<int32_t>(
-      row_span(width, int_vector(lengths, lengths_kind), int_vector(starts, starts_kind), row)
-          .length);
+// Where row `row` starts, counted from the boundary below the matrix, and how long it is.
+__device__ __forceinline__ void find_row(int64_t width, const void* lengths, int lengths_kind,
+                                         const void* starts, int starts_kind, int row,
+                                         int64_t stride, int64_t skew, int64_t* start,
+                                         int* length) {
+  RowSpan span{0, width};
+  if ((lengths_kind | starts_kind) != 0) {
+    span = row_span(width, int_vector(lengths, lengths_kind), int_vector(starts, starts_kind), row);
+  }
+  *start = skew + row * stride + span.begin;
+  *length = static_cast<int>(span.length);
 }
 
-// Raw bits as a float that is larger for better scores.
-template <int kDtype, typename Word>
-__device__ __forceinline__ float oriented(Word bits, int largest) {
-  constexpr auto kD = static_cast<Dtype>(kDtype);
-  using Raw = typename Element<kD>::Raw;
-  const auto raw = static_cast<Raw>(bits);
-  return Element<kD>::widen(largest != 0 ? raw : static_cast<Raw>(raw ^ Element<kD>::kSign));
+// What turns raw bits so that better scores are larger: a mask, for a choice at each use would
+// become two copies of the code.
+template <int kDtype>
+__device__ __forceinline__ typename Element<static_cast<Dtype>(kDtype)>::Raw flip_of(int largest) {
+  using E = Element<static_cast<Dtype>(kDtype)>;
+  return largest != 0 ? typename E::Raw{0} : E::kSign;
+}
+template <int kDtype, typename Word, typename Raw>
+__device__ __forceinline__ float oriented(Word bits, Raw flip) {
+  return Element<static_cast<Dtype>(kDtype)>::widen(
+      static_cast<Raw>(static_cast<Raw>(bits) ^ flip));
 }
 
-// rank_key of a number, without branches. One key for both zeros.
+// rank_key of a number, without branches. One key for both zeros, whose sum with 0 is 0.
 __device__ __forceinline__ uint64_t rank_of_number(float score, int index) {
-  const uint32_t bits = __float_as_uint(score);
-  const uint32_t key = order_key_of_number(bits == kSignBit ? 0 : bits);
+  const uint32_t key = order_key_of_number(__float_as_uint(__fadd_rn(score, 0.0f)));
   return rank_key(key, static_cast<uint32_t>(index));
 }
 // The same of any score.
@@ -91,6 +92,12 @@ __device__ __forceinline__ int sample_place(int load, int loads, int row_vectors
                  static_cast<uint64_t>(share) * static_cast<uint32_t>(row_vectors - 2) >> 32);
 }
 
+// There are no entries. Not in TileLang, which puts a barrier behind it, and loads should come
+// first.
+__device__ __forceinline__ void clear_count(int* count) {
+  if (threadIdx.x == 0) *count = 0;
+}
+
 // At the first step only: the floor of a row from the first `size` of this thread's sampled scores.
 // `range` (2 words) becomes the keys of the floor and of the best of the sample. Later: `floor`.
 // What the end needs is made ready meanwhile.
@@ -98,14 +105,20 @@ template <int kDtype, int kThreads, int kMost, typename Word>
 __device__ __forceinline__ float find_floor(int step, float floor, const Word* sampled, int size,
                                             int length, int k, int largest, void* floor_scratch,
                                             int* range, void* scratch, void* clocks) {
+  constexpr int kPerVector = 16 / sizeof(Word);
   if (step != 0) return floor;
   clear_bins(Block<kThreads>{threadIdx.x}, scratch_of(scratch));
   const uint32_t rank = floor_rank<kThreads>(size, length, k);
+  const auto flip = flip_of<kDtype>(largest);
   mark(clocks, 1);
   float best = -INFINITY;
 #pragma unroll
-  for (int e = 0; e < kMost; ++e) {
-    if (e < size) best = fmaxf(best, oriented<kDtype>(sampled[e], largest));
+  for (int first = 0; first < kMost; first += kPerVector) {
+    if (first >= size) break;  // whole vectors, but for the first
+#pragma unroll
+    for (int e = first; e < first + kPerVector; ++e) {
+      if (first > 0 || e < size) best = fmaxf(best, oriented<kDtype>(sampled[e], flip));
+    }
   }
   const SampledRange found = sampled_range(Block<kThreads>{threadIdx.x}, best, rank,
                                            *static_cast<FloorScratch*>(floor_scratch));
@@ -122,14 +135,23 @@ template <int kDtype, int kThreads, int kVectors, typename Word>
 __device__ __forceinline__ void append(void* list_words, int* count, int capacity, const Word* held,
                                        int first, int length, float floor, int largest) {
   constexpr int kPerVector = 16 / sizeof(Word);
+  constexpr int kApart = kThreads * kPerVector;
   auto* const list = static_cast<uint64_t*>(list_words);
+  const auto flip = flip_of<kDtype>(largest);
   uint32_t passing = 0;
 #pragma unroll
   for (int e = 0; e < kVectors * kPerVector; ++e) {
-    const int index = first + e / kPerVector * kThreads * kPerVector + e % kPerVector;
-    const bool inside = static_cast<uint32_t>(index) < static_cast<uint32_t>(length);
-    const bool passes = inside && oriented<kDtype>(held[e], largest) > floor;
-    passing |= static_cast<uint32_t>(passes) << e;
+    passing |= static_cast<uint32_t>(oriented<kDtype>(held[e], flip) > floor) << e;
+  }
+  if (first < 0 || length - first < (kVectors - 1) * kApart + kPerVector) {
+    uint32_t inside = 0;
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      const int before = min(max(-(first + v * kApart), 0), kPerVector);
+      const int upto = min(max(length - (first + v * kApart), 0), kPerVector);
+      inside |= ((1u << upto) - 1 & ~((1u << before) - 1)) << v * kPerVector;
+    }
+    passing &= inside;
   }
   if (__ballot_sync(kAllLanes, passing != 0) == 0) return;
   const int mine = __popc(passing);
@@ -144,9 +166,9 @@ __device__ __forceinline__ void append(void* list_words, int* count, int capacit
   int at = __shfl_sync(kAllLanes, base, 31) + upto - mine;
 #pragma unroll
   for (int e = 0; e < kVectors * kPerVector; ++e) {
-    const int index = first + e / kPerVector * kThreads * kPerVector + e % kPerVector;
+    const int index = first + e / kPerVector * kApart + e % kPerVector;
     const bool passes = (passing >> e & 1) != 0;
-    const uint64_t rank = rank_of_number(oriented<kDtype>(held[e], largest), index);
+    const uint64_t rank = rank_of_number(oriented<kDtype>(held[e], flip), index);
     if (passes && at < capacity) list[at] = rank;
     at += passes;
   }
@@ -209,7 +231,7 @@ struct Task {
       : row{{threadIdx.x},
             static_cast<const Raw*>(scores) + start,
             static_cast<uint32_t>(length),
-            largest != 0 ? Raw{0} : Element<kD>::kSign},
+            flip_of<kDtype>(largest)},
         out{{threadIdx.x},
             row.first,
             indices + number * indices_stride,
@@ -225,13 +247,20 @@ struct Task {
                                          const Source& source, uint32_t count,
                                          Scratch& scratch) const {
     uint64_t* const winners = out.keys;
-    int32_t* const direct =
-        out.order == Order::kAny && out.values == nullptr ? out.indices : nullptr;
-    if (!select_counted(row.block, list, places, bins, out.k, scratch, winners, direct)) {
-      select_apart(row.block, source, count, out.k, scratch, winners);
-    } else if (direct != nullptr) {
-      return;
+    if (out.order == Order::kAny && out.values == nullptr) {
+      auto* const slots = reinterpret_cast<uint32_t*>(winners);
+      if (select_counted(row.block, list, places, bins, out.k, scratch, slots)) {
+        // Neighbours together, which the slots were not as they were found.
+#pragma unroll 4
+        for (uint32_t i = threadIdx.x; i < out.k; i += kThreads) {
+          out.indices[i] = static_cast<int32_t>(slots[i]);
+        }
+        return;
+      }
+    } else if (select_counted(row.block, list, places, bins, out.k, scratch, winners)) {
+      return write_winners(out, winners);
     }
+    select_apart(row.block, source, count, out.k, scratch, winners);
     write_winners(out, winners);
   }
 };
@@ -258,7 +287,7 @@ __device__ __forceinline__ void finish_short(const Word* held, int head, void* l
     const int index = (e / kPerVector * kThreads + static_cast<int>(threadIdx.x)) * kPerVector +
                       e % kPerVector - head;
     const bool inside = static_cast<uint32_t>(index) < row.length;
-    const uint64_t rank = inside ? rank_of(oriented<kDtype>(held[e], task.out.largest), index) : 0;
+    const uint64_t rank = inside ? rank_of(oriented<kDtype>(held[e], row.flip), index) : 0;
     list[e * kThreads + threadIdx.x] = rank;
     if (inside) lowest = min(lowest, key_of_rank(rank));
     highest = max(highest, key_of_rank(rank));
@@ -299,22 +328,7 @@ __device__ __forceinline__ void finish_long(void* list_words, const int* count, 
   } else {
     const KeyBins bins =
         bins_between(static_cast<uint32_t>(range[0]), static_cast<uint32_t>(range[1]));
-    constexpr uint32_t kAtOnce = 8;
-#pragma unroll 1
-    for (uint32_t first = threadIdx.x; first < entries; first += kAtOnce * kThreads) {
-      uint64_t ranks[kAtOnce];
-#pragma unroll
-      for (uint32_t u = 0; u < kAtOnce; ++u) {
-        const uint32_t i = first + u * kThreads;
-        ranks[u] = i >= entries ? 0 : afar ? __ldcg(row_list + i) : list[i];
-      }
-#pragma unroll
-      for (uint32_t u = 0; u < kAtOnce; ++u) {
-        const uint32_t i = first + u * kThreads;
-        if (afar && i < entries) list[i] = ranks[u];
-        count_rank(bins, ranks[u], scratch);
-      }
-    }
+    count_list(block, bins, list, afar ? row_list : nullptr, entries, scratch);
     mark(clocks, 5);
     task.finish(list, entries, bins, ListSource<kThreads>{block, list, entries}, entries, scratch);
   }

@@ -92,25 +92,37 @@ __device__ __forceinline__ void warp_count(uint32_t* bins, uint32_t bin, bool co
   if (counted && !same) atomicAdd(bins + bin, 1u);
 }
 
-// The bin with above < wanted <= above + inside goes to scratch. The bins hold at least `wanted`.
+// The bin with above < wanted <= above + inside goes to scratch. The bins hold at least `wanted`;
+// with kPlaces each is left with how many lie in higher ones, the first place of its members.
 // Begins and ends with a barrier.
-template <uint32_t kThreads>
+template <uint32_t kThreads, bool kPlaces = false>
 __device__ __forceinline__ void find_crossing(Block<kThreads> block, Scratch& scratch,
                                               uint32_t wanted) {
   constexpr uint32_t kEach = (kBins + kThreads - 1) / kThreads;
+  constexpr uint32_t kVectors = kEach * kThreads == kBins && kEach % 4 == 0 ? kEach / 4 : 0;
   block.sync();
   // Thread 0 has the highest bins.
   const uint32_t first = block.thread * kEach;
-  uint32_t sum = 0;
-  if constexpr (kEach * kThreads == kBins && kEach == 4) {
-    const uint4 mine = reinterpret_cast<const uint4*>(scratch.bins)[kThreads - 1 - block.thread];
-    sum = mine.x + mine.y + mine.z + mine.w;
+  auto* const vectors = reinterpret_cast<uint4*>(scratch.bins) + (kBins - first) / 4 - 1;
+  uint32_t mine[kEach];
+  if constexpr (kVectors != 0) {
+#pragma unroll
+    for (uint32_t v = 0; v < kVectors; ++v) {
+      const uint4 four = *(vectors - v);
+      mine[4 * v] = four.w;
+      mine[4 * v + 1] = four.z;
+      mine[4 * v + 2] = four.y;
+      mine[4 * v + 3] = four.x;
+    }
   } else {
 #pragma unroll
     for (uint32_t j = 0; j < kEach; ++j) {
-      if (first + j < kBins) sum += scratch.bins[kBins - 1 - first - j];
+      mine[j] = first + j < kBins ? scratch.bins[kBins - 1 - first - j] : 0;
     }
   }
+  uint32_t sum = 0;
+#pragma unroll
+  for (uint32_t j = 0; j < kEach; ++j) sum += mine[j];
   uint32_t upto = sum;
 #pragma unroll
   for (uint32_t d = 1; d < 32; d *= 2) {
@@ -119,15 +131,30 @@ __device__ __forceinline__ void find_crossing(Block<kThreads> block, Scratch& sc
   }
   if (lane() == 31) scratch.warp_sums[block.thread / 32] = upto;
   block.sync();
-  const uint32_t warp = block.thread / 32;
-  const uint32_t earlier = lane() < warp ? scratch.warp_sums[lane()] : 0;
+  const uint32_t earlier = lane() < block.thread / 32 ? scratch.warp_sums[lane()] : 0;
   uint32_t above = __reduce_add_sync(kAllLanes, earlier) + upto - sum;
-  if (above < wanted && wanted <= above + sum) {
-    uint32_t bin = kBins - 1 - first;
-    while (above + scratch.bins[bin] < wanted) above += scratch.bins[bin--];
-    scratch.bin = bin;
-    scratch.above = above;
-    scratch.inside = scratch.bins[bin];
+  const bool here = above < wanted && wanted <= above + sum;
+#pragma unroll
+  for (uint32_t j = 0; j < kEach; ++j) {
+    const uint32_t inside = mine[j];
+    if (here && above < wanted && wanted <= above + inside) {
+      scratch.bin = kBins - 1 - first - j;
+      scratch.above = above;
+      scratch.inside = inside;
+    }
+    mine[j] = above;
+    above += inside;
+  }
+  if constexpr (kPlaces && kVectors != 0) {
+#pragma unroll
+    for (uint32_t v = 0; v < kVectors; ++v) {
+      *(vectors - v) = {mine[4 * v + 3], mine[4 * v + 2], mine[4 * v + 1], mine[4 * v]};
+    }
+  } else if constexpr (kPlaces) {
+#pragma unroll
+    for (uint32_t j = 0; j < kEach; ++j) {
+      if (first + j < kBins) scratch.bins[kBins - 1 - first - j] = mine[j];
+    }
   }
   block.sync();
 }

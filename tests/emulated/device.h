@@ -1,9 +1,15 @@
 // Just enough of a GPU to run one thread block on the CPU: every thread is a fiber, which runs
 // until it meets the others of its warp or block. Blocks run one after the other, so only kernels
 // whose blocks do not wait for one another can be run. Nothing here is fast. Which thread goes on
-// first between two meetings is as told: what depends on it is a race.
+// first between two meetings is as told: what depends on it is a race. Compiled with
+// -fsanitize=thread, every race is reported: that threads run one after the other hides none, for
+// nothing but barriers puts what they do in order.
 #pragma once
 
+#ifdef __SANITIZE_THREAD__
+#include <sanitizer/tsan_interface.h>
+#endif
+#include <sys/mman.h>
 #include <ucontext.h>
 
 #include <algorithm>
@@ -13,7 +19,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
-#include <memory>
 #include <numeric>
 #include <random>
 #include <vector>
@@ -48,6 +53,44 @@ using std::min;
 
 namespace emulated {
 
+// What the sanitizer is told. It does not see what emulation itself does.
+#ifdef __SANITIZE_THREAD__
+inline void* new_thread() { return __tsan_create_fiber(0); }
+inline void end_thread(void* thread) { __tsan_destroy_fiber(thread); }
+inline void* this_thread() { return __tsan_get_current_fiber(); }
+inline void switch_to(void* thread) {
+  __tsan_switch_to_fiber(thread, __tsan_switch_to_fiber_no_sync);
+}
+inline void release(void* at) { __tsan_release(at); }
+inline void acquire(void* at) { __tsan_acquire(at); }
+extern "C" {
+void AnnotateIgnoreReadsBegin(const char*, int);
+void AnnotateIgnoreReadsEnd(const char*, int);
+void AnnotateIgnoreWritesBegin(const char*, int);
+void AnnotateIgnoreWritesEnd(const char*, int);
+}
+struct Unwatched {
+  Unwatched() {
+    AnnotateIgnoreReadsBegin("", 0);
+    AnnotateIgnoreWritesBegin("", 0);
+  }
+  ~Unwatched() {
+    AnnotateIgnoreWritesEnd("", 0);
+    AnnotateIgnoreReadsEnd("", 0);
+  }
+};
+#else
+inline void* new_thread() { return nullptr; }
+inline void end_thread(void*) {}
+inline void* this_thread() { return nullptr; }
+inline void switch_to(void*) {}
+inline void release(void*) {}
+inline void acquire(void*) {}
+struct Unwatched {
+  ~Unwatched() {}
+};
+#endif
+
 constexpr size_t kStackBytes = 128 << 10;
 constexpr size_t kGuardBytes = 64 << 10;  // behind shared memory: what is written there is a bug
 constexpr uchar kUndefined = 0xA5;
@@ -61,11 +104,12 @@ struct Meeting {  // of the lanes of a warp, or of all threads of a block
 
 struct Fiber {
   ucontext_t context;
-  std::unique_ptr<char[]> stack;
+  void* thread = nullptr;
   bool done = false;
 };
 
 inline ucontext_t scheduler;
+inline void* scheduling_thread;
 inline std::vector<Fiber> fibers;
 inline std::vector<Meeting> warps;
 inline Meeting everyone;
@@ -73,9 +117,12 @@ inline unsigned current;
 inline std::function<void()> body;
 inline std::vector<uchar> shared;
 
-inline void step_aside() { swapcontext(&fibers[current].context, &scheduler); }
+inline void step_aside() {
+  switch_to(scheduling_thread);
+  swapcontext(&fibers[current].context, &scheduler);
+}
 
-// Returns the generation that the caller took part in, when all have.
+// Returns the generation that the caller took part in, when all have. Puts nothing in order.
 inline unsigned meet(Meeting& meeting) {
   const unsigned mine = meeting.generation;
   if (++meeting.arrived == meeting.members) {
@@ -87,8 +134,19 @@ inline unsigned meet(Meeting& meeting) {
   return mine;
 }
 
+// A barrier: what was done before by any is seen by all after.
+inline void synchronise(Meeting& meeting) {
+  const Unwatched unwatched;
+  // By generation, for the next may begin before all have left.
+  void* const here = meeting.given[meeting.generation % 2];
+  release(here);
+  meet(meeting);
+  acquire(here);
+}
+
 template <typename T>
 const uint64_t* exchange(T value) {
+  const Unwatched unwatched;
   Meeting& warp = warps[current / 32];
   uint64_t& place = warp.given[warp.generation % 2][current % 32];
   place = 0;
@@ -98,15 +156,30 @@ const uint64_t* exchange(T value) {
 
 template <typename T>
 T of_lane(const uint64_t* given, unsigned lane) {
+  const Unwatched unwatched;
   T value;
   std::memcpy(&value, given + lane, sizeof value);
   return value;
 }
 
 inline void run_fiber() {
+  acquire(&body);
   body();
-  fibers[current].done = true;
-  swapcontext(&fibers[current].context, &scheduler);
+  release(&body);
+  {
+    const Unwatched unwatched;
+    fibers[current].done = true;
+  }
+  step_aside();
+}
+
+// One for each thread, kept from block to block, and nothing but what is used of them.
+inline char* stack_of(size_t thread) {
+  constexpr size_t kMostThreads = 1024;
+  static char* const all =
+      static_cast<char*>(mmap(nullptr, kMostThreads * kStackBytes, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  return all + thread * kStackBytes;
 }
 
 inline uchar* shared_memory() {
@@ -120,6 +193,7 @@ constexpr unsigned kDownwards = 1;
 
 inline void run_block(unsigned block, unsigned threads, size_t shared_bytes, unsigned turns,
                       const std::function<void()>& kernel) {
+  const Unwatched unwatched;
   body = kernel;
   shared.assign(shared_bytes + 1024 + kGuardBytes, kUndefined);
   blockIdx = {block, 0, 0};
@@ -129,13 +203,15 @@ inline void run_block(unsigned block, unsigned threads, size_t shared_bytes, uns
   everyone = Meeting{};
   everyone.members = threads;
   for (Fiber& fiber : fibers) {
-    fiber.stack = std::make_unique<char[]>(kStackBytes);
     getcontext(&fiber.context);
-    fiber.context.uc_stack.ss_sp = fiber.stack.get();
+    fiber.context.uc_stack.ss_sp = stack_of(&fiber - fibers.data());
     fiber.context.uc_stack.ss_size = kStackBytes;
     fiber.context.uc_link = &scheduler;
     makecontext(&fiber.context, run_fiber, 0);
+    fiber.thread = new_thread();
   }
+  scheduling_thread = this_thread();
+  release(&body);
   std::vector<unsigned> order(threads);
   std::iota(order.begin(), order.end(), 0);
   if (turns == kDownwards) std::reverse(order.begin(), order.end());
@@ -146,10 +222,13 @@ inline void run_block(unsigned block, unsigned threads, size_t shared_bytes, uns
       current = thread;
       if (fibers[current].done) continue;
       threadIdx = {current, 0, 0};
+      switch_to(fibers[current].thread);
       swapcontext(&scheduler, &fibers[current].context);
       if (fibers[current].done) --left;
     }
   }
+  acquire(&body);
+  for (Fiber& fiber : fibers) end_thread(fiber.thread);
   for (const uchar* guard = shared_memory() + shared_bytes; guard < &*shared.end(); ++guard) {
     if (*guard == kUndefined) continue;
     std::fprintf(stderr, "block %u wrote past its %zu bytes of shared memory\n", block,
@@ -160,8 +239,8 @@ inline void run_block(unsigned block, unsigned threads, size_t shared_bytes, uns
 
 }  // namespace emulated
 
-inline void __syncthreads() { emulated::meet(emulated::everyone); }
-inline void __syncwarp() { emulated::exchange(0); }
+inline void __syncthreads() { emulated::synchronise(emulated::everyone); }
+inline void __syncwarp() { emulated::synchronise(emulated::warps[emulated::current / 32]); }
 inline void __threadfence() {}
 
 inline unsigned __ballot_sync(unsigned, bool vote) {
@@ -203,21 +282,20 @@ inline unsigned __reduce_min_sync(unsigned, unsigned value) {
 
 template <typename T, typename U>
 T atomicAdd(T* place, U more) {
-  const T before = *place;
-  *place = before + more;
-  return before;
+  return __atomic_fetch_add(place, static_cast<T>(more), __ATOMIC_RELAXED);
 }
-template <typename T>
-T atomicExch(T* place, int next) {
-  const T before = *place;
-  *place = next;
-  return before;
+template <typename T, typename F>
+void replace(T* place, F&& better) {
+  T before = __atomic_load_n(place, __ATOMIC_RELAXED);
+  while (!__atomic_compare_exchange_n(place, &before, better(before), false, __ATOMIC_RELAXED,
+                                      __ATOMIC_RELAXED)) {
+  }
 }
 inline void atomicMin(unsigned long long* place, uint64_t x) {
-  *place = std::min<uint64_t>(*place, x);
+  replace(place, [x](unsigned long long y) { return std::min<unsigned long long>(x, y); });
 }
 inline void atomicMax(unsigned long long* place, uint64_t x) {
-  *place = std::max<uint64_t>(*place, x);
+  replace(place, [x](unsigned long long y) { return std::max<unsigned long long>(x, y); });
 }
 
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
@@ -233,6 +311,7 @@ To with_bits_of(From from) {
 inline float __uint_as_float(unsigned x) { return with_bits_of<float>(x); }
 inline unsigned __float_as_uint(float x) { return with_bits_of<unsigned>(x); }
 inline float __log2f(float x) { return std::log2(x); }
+inline float __fadd_rn(float x, float y) { return x + y; }
 inline float __fdividef(float x, float y) { return x / y; }
 template <typename T>
 void __stcg(T* place, T value) {

@@ -25,7 +25,8 @@ class PipelinedBackend:
         """Its kernel, where it was not compiled ahead of time and cannot be now."""
         from tl_topk import _ffi
         from tl_topk.tile import library, toolchain
-        from tl_topk.tile.pipelined import CAPACITIES, program, specialise
+        from tl_topk.tile.pipelined import CAPACITIES, program
+        from tl_topk.tile.plan import pipelined_choice
 
         if problem.scoring is not None or problem.k > max(CAPACITIES):
             return None
@@ -37,7 +38,7 @@ class PipelinedBackend:
             arch = toolchain.architecture(capability)
         except ValueError as error:
             return str(error)
-        kernel = program(specialise(problem.dtype, problem.k))
+        kernel = program(pipelined_choice(problem).which)
         if library.find(kernel, arch) is not None:
             return None
         return f"kernel {kernel.name} for {arch} has not been compiled, and cannot be: {missing}"

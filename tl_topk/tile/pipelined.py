@@ -184,13 +184,9 @@ def _trace(which: Specialisation) -> Any:
             part[0] = block - row[0] * blocks
 
             T.call_extern("handle", f"{lang}mark", T.address_of(values[0]), 0)
-            if thread == 0:
-                count[0] = 0
-            if clustered:
-                T.call_extern("handle", f"{lang}cluster_arrive")
-            start[0] = skew + T.call_extern(
-                "int64",
-                f"{lang}row_start",
+            T.call_extern(
+                "handle",
+                f"{lang}find_row",
                 width,
                 T.address_of(lengths[0]),
                 lengths_kind,
@@ -198,16 +194,9 @@ def _trace(which: Specialisation) -> Any:
                 starts_kind,
                 row[0],
                 stride,
-            )
-            length[0] = T.call_extern(
-                "int32",
-                f"{lang}row_length",
-                width,
-                T.address_of(lengths[0]),
-                lengths_kind,
-                T.address_of(starts[0]),
-                starts_kind,
-                row[0],
+                skew,
+                T.address_of(start[0]),
+                T.address_of(length[0]),
             )
             # Vectors are counted from the 16-byte boundary below the row's first score.
             first[0] = start[0] // per_vector
@@ -277,6 +266,10 @@ def _trace(which: Specialisation) -> Any:
                                     ),
                                     e,
                                 ]
+                T.call_extern("handle", f"{lang}clear_count", T.address_of(count[0]))
+                if clustered:
+                    T.call_extern("handle", f"{lang}cluster_arrive")
+                if part[0] < parts[0]:
                     floor[0] = -T.infinity("float32")
                     for step in T.Pipelined(steps[0], num_stages=2):
                         T.copy(scores[first[0] + place[0] + step * tile_vectors, 0], tile)
