@@ -22,6 +22,7 @@ FILES = (
     "sanitizer",
     "endurance",
     "tests_adversaries",
+    "tests_graphs",
     "tests_exhaustive",
     "coverage",
     "mutation_native",
