@@ -48,6 +48,9 @@ def _sanitizer(results: list[dict[str, Any]]) -> Iterable[Shown]:
     tools = [result for result in results if "tool" in result]
     for result in tools:
         found = "nothing" if result["clean"] else f"**{result['findings']} findings**"
+        for what in ("failed", "cut off"):
+            found += f", **{result[what]} {what}**" if result.get(what) else ""
+        found += f", {result['left']} not reached" if result.get("left") else ""
         yield f"compute-sanitizer {result['tool']}", f"{result['tests']} tests: {found}"
     for result in results:
         if "kernels" in result:

@@ -138,7 +138,8 @@ def test_the_table_shows_every_record(tmp_path: Path) -> None:
             "sanitizer",
             [
                 {"tool": "memcheck", "tests": 90, "findings": 0, "clean": True},
-                {"tool": "racecheck", "tests": 90, "findings": 4, "clean": False},
+                {"tool": "racecheck", "tests": 90, "findings": 4, "clean": False, "failed": 2},
+                {"tool": "synccheck", "tests": 80, "findings": 0, "clean": True, "left": 10},
                 {"kernels": 86, "launched": 86, "not launched": []},
             ],
             gpu,
@@ -170,6 +171,8 @@ def test_the_table_shows_every_record(tmp_path: Path) -> None:
         "| 12,000,000 rows of 25.0G scores in 4,000 launches: no difference |",
         "**seed 7: twice**",
         "| compute-sanitizer memcheck | 90 tests: nothing |",
+        "| compute-sanitizer racecheck | 90 tests: **4 findings**, **2 failed** |",
+        "| compute-sanitizer synccheck | 80 tests: nothing, 10 not reached |",
         "**4 findings**",
         "| 86 of 86 |",
         "| 1,000,000: no wrong answer, no hang, no memory lost |",
