@@ -53,7 +53,7 @@ def _sanitizer(results: list[dict[str, Any]]) -> Iterable[Shown]:
         found += f", {result['left']} not reached" if result.get("left") else ""
         yield f"compute-sanitizer {result['tool']}", f"{result['tests']} tests: {found}"
     for result in results:
-        if "kernels" in result:
+        if "kernels" in result and not any(tool.get("left") for tool in tools):
             yield (
                 "kernels of the library that those tests launch",
                 f"{result['launched']} of {result['kernels']}",
