@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,13 +61,22 @@ def test_processes_of_a_tool_share_the_tests(
     tests = [f"tests/test_exchange.py::test_lengths_of_shards[cpu-torch-{n}]" for n in (0, 1, 7)]
     folder = tmp_path / "run"
     folder.mkdir()
-    outcomes, launched = sanitize._run_all({"memcheck": 2}, tests, 60, folder)
+    monkeypatch.setattr(sanitize, "_KEEP_S", 0.1)
+    kept: list[int] = []
+
+    def keep(outcomes: Sequence[sanitize.Outcome], launched: set[str]) -> None:
+        kept.append(sum(len(each.tests) for each in outcomes))
+        assert len(outcomes) == 2
+        assert launched == set()
+
+    outcomes = sanitize._run_all({"memcheck": 2}, tests, 60, folder, keep)
     assert sorted(test.name for each in outcomes for test in each.tests) == tests
-    assert launched == set()
+    assert len(kept) > 1
+    assert kept[-1] == 3
     found = sanitize.summary("memcheck", outcomes, 4)
     assert found["clean"]
     assert (found["tests"], found["left"], found["cut off"]) == (3, 1, 0)
-    late, _ = sanitize._run_all({"racecheck": 1}, tests, -1, folder)
+    late = sanitize._run_all({"racecheck": 1}, tests, -1, folder, lambda *_: None)
     assert sanitize.summary("racecheck", late, 3)["left"] == 3
 
 
