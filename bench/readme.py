@@ -87,9 +87,8 @@ _NOTES = {
         " and 2048."
     ),
     SCORED_SUITE: (
-        "Bold: where the default policy takes what is more than 5 % slower. The run was ended before"
-        " it came to 8 heads and to all of 16 heads with four queries. Both ways have become faster"
-        " since, see the table above for 64 heads."
+        "Bold: where the default policy takes what is more than 5 % slower. The run ended before"
+        " 8 heads, and most of 16 heads with four queries. Both ways have become faster since."
     ),
     HOST_SUITE: (
         "A TileLang JIT kernel's call takes part where TileLang can be imported: it took 10.1 us"
