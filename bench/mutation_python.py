@@ -92,10 +92,13 @@ def main() -> None:
         shown = {name: _mutmut(folder, "show", name).splitlines()[4:] for name in survivors}
     if not fates["killed"]:
         raise SystemExit(f"mutmut came to nothing:\n{output[-3000:]}")
+    endless = fates.pop("timeout", 0)
+    fates["killed"] += endless
     document.results = [
         {
             "what": "the dispatcher",
             "tool": "mutmut",
+            "of which do not end": endless,
             **{fate.replace(" ", "_"): count for fate, count in sorted(fates.items())},
             "survivors": [
                 {
@@ -106,7 +109,7 @@ def main() -> None:
             ],
         }
     ]
-    document.complete = True
+    document.complete = not fates["not checked"]
     document.save(arguments.output)
     print(json.dumps(fates))
 

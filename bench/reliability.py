@@ -22,6 +22,7 @@ FILES = (
     "sanitizer",
     "endurance",
     "tests_adversaries",
+    "tests_graphs",
     "tests_exhaustive",
     "coverage",
     "mutation_native",
@@ -47,9 +48,12 @@ def _sanitizer(results: list[dict[str, Any]]) -> Iterable[Shown]:
     tools = [result for result in results if "tool" in result]
     for result in tools:
         found = "nothing" if result["clean"] else f"**{result['findings']} findings**"
+        for what in ("failed", "cut off"):
+            found += f", **{result[what]} {what}**" if result.get(what) else ""
+        found += f", {result['left']} not reached" if result.get("left") else ""
         yield f"compute-sanitizer {result['tool']}", f"{result['tests']} tests: {found}"
     for result in results:
-        if "kernels" in result:
+        if "kernels" in result and not any(tool.get("left") for tool in tools):
             yield (
                 "kernels of the library that those tests launch",
                 f"{result['launched']} of {result['kernels']}",

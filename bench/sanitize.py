@@ -3,9 +3,10 @@
     python -m bench.sanitize [--tools memcheck,racecheck] [--seconds S] [--keyword EXPRESSION]
 
 Run in the checkout, on a machine with a GPU. The processes of a tool take the next test that none
-of them has run; after S seconds none is begun any more, and what was found so far is kept. Writes
-bench/results/sanitizer.json and a log beside it, and exits 1 where a tool found something, a test
-failed, or a kernel was not launched. torch's own kernels are watched by initcheck alone.
+of them has run; after S seconds none is begun any more. Writes bench/results/sanitizer.json and a
+log beside it, every few seconds anew, so that a run that is ended keeps what it has. Exits 1 where
+a tool found something, a test failed, or a kernel was not launched. torch's own kernels are watched
+by initcheck alone.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from bench.results import RESULTS, Document, command_line
 
@@ -41,7 +42,12 @@ _SUMMARY = re.compile(
 # With `pipelined` selections, exchange and mapping are done by the kernels of `dsmem`.
 _OWN_KERNELS = "not (pipelined and (exchange or mapped))"
 _FIRST_PORT, _PORTS = 49_152, 16  # that a process under a tool may use
+_KEEP_S = 5.0
+_RUNS = -1  # the status of a process that has not ended
 _GRACE_S = 20.0  # after which a test that was begun in time is cut off
+
+#: Is given all outcomes so far, and the kernels known to be launched.
+Keep: TypeAlias = "Callable[[Sequence[Outcome], set[str]], None]"
 
 #: Not a tool of compute-sanitizer: names the kernels that the tests launch.
 PROFILER = "profiler"
@@ -145,6 +151,7 @@ def main() -> None:
     arguments = parser.parse_args()
     from bench.machine import commit, machine  # torch, which takes its time
 
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started ends as well
     document = Document(
         suite="sanitizer",
         command=command_line("bench.sanitize"),
@@ -154,22 +161,29 @@ def main() -> None:
     )
     ids = _test_ids(arguments.keyword)
     workers = shares(arguments.tools.split(","), arguments.processes)
-    with tempfile.TemporaryDirectory() as folder:
-        outcomes, launched = _run_all(workers, ids, arguments.seconds, Path(folder))
     known = kernels_of_library(_library())
-    document.results = [summary(tool, outcomes, len(ids)) for tool in workers if tool != PROFILER]
-    missed = sorted(known - launched)
-    document.results.append(
-        {"kernels": len(known), "launched": len(known & launched), "not launched": missed}
-    )
+
+    def keep(outcomes: Sequence[Outcome], launched: set[str]) -> None:
+        document.results = [
+            summary(tool, outcomes, len(ids)) for tool in workers if tool != PROFILER
+        ]
+        missed = sorted(known - launched)
+        document.results.append(
+            {"kernels": len(known), "launched": len(known & launched), "not launched": missed}
+        )
+        document.save(arguments.output)
+        log = arguments.output.with_suffix(".log")
+        log.write_text("\n".join(f"== {each.tool}\n{_essence(each)}" for each in outcomes))
+
+    with tempfile.TemporaryDirectory() as folder:
+        outcomes = _run_all(workers, ids, arguments.seconds, Path(folder), keep)
     document.complete = all(result.get("left", 0) == 0 for result in document.results)
     document.save(arguments.output)
-    log = arguments.output.with_suffix(".log")
-    log.write_text("\n".join(f"== {each.tool}\n{_essence(each)}" for each in outcomes))
     print(json.dumps(document.results, indent=1))
     for each in outcomes:
         if not each.clean:
             print(f"== {each.tool}, status {each.status}\n{each.output[-3000:]}")
+    missed = document.results[-1]["not launched"]
     raise SystemExit(0 if all(each.clean for each in outcomes) and not missed else 1)
 
 
@@ -265,42 +279,56 @@ class _Worker:
         return _Worker(tool, process, log, report, names)
 
     def outcome(self, seconds: float) -> Outcome:
-        lines = self.report.read_text().splitlines() if self.report.exists() else []
-        tests = [Ran(*json.loads(line)) for line in lines]
+        """What it has come to; so far, if it has not ended."""
+        text = self.report.read_text() if self.report.exists() else ""
+        whole = text[: text.rfind("\n") + 1]
+        tests = [Ran(*json.loads(line)) for line in whole.splitlines()]
         output = self.log.read_text(errors="replace")
-        return verdict(self.tool, output, self.process.returncode, seconds, tests)
+        status = self.process.poll()
+        return verdict(self.tool, output, _RUNS if status is None else status, seconds, tests)
+
+    def end(self) -> None:
+        """If need be by force, with all that it has started."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
 
 
 def _run_all(
-    workers: dict[str, int], ids: Sequence[str], seconds: float, folder: Path
-) -> tuple[list[Outcome], set[str]]:
-    """What all processes came to, and the kernels that the tests launched."""
-    begun = time.monotonic()
+    workers: dict[str, int], ids: Sequence[str], seconds: float, folder: Path, keep: Keep
+) -> list[Outcome]:
+    """What all processes came to. ``keep`` is told now and then, and in the end."""
+    begun = kept = time.monotonic()
     until = time.time() + seconds
     names = [tool for tool, count in workers.items() for _ in range(count)]
     waiting = [_Worker.start(tool, number, ids, until, folder) for number, tool in enumerate(names)]
-    outcomes = []
+    outcomes: list[Outcome] = []
     launched: set[str] = set()
-    while waiting:
-        time.sleep(0.2)
-        spent = time.monotonic() - begun
-        for worker in list(waiting):
-            if worker.process.poll() is None and spent > seconds + _GRACE_S:
-                os.killpg(worker.process.pid, signal.SIGKILL)
-                worker.process.wait()
-            if worker.process.poll() is None:
-                continue
-            waiting.remove(worker)
-            outcome = worker.outcome(spent)
-            outcomes.append(outcome)
-            if worker.names.exists():
-                launched |= {_short(name) for name in json.loads(worker.names.read_text())}
-            print(
-                f"{worker.tool}: {len(outcome.tests)} tests, status {outcome.status},"
-                f" errors {outcome.errors}, {spent:.0f} s",
-                flush=True,
-            )
-    return outcomes, launched
+    try:
+        while waiting:
+            time.sleep(0.2)
+            spent = time.monotonic() - begun
+            if spent > seconds + _GRACE_S:
+                for worker in waiting:
+                    worker.end()
+            for worker in [each for each in waiting if each.process.poll() is not None]:
+                waiting.remove(worker)
+                outcome = worker.outcome(spent)
+                outcomes.append(outcome)
+                if worker.names.exists():
+                    launched |= {_short(name) for name in json.loads(worker.names.read_text())}
+                print(
+                    f"{worker.tool}: {len(outcome.tests)} tests, status {outcome.status},"
+                    f" errors {outcome.errors}, {spent:.0f} s",
+                    flush=True,
+                )
+            if time.monotonic() - kept > _KEEP_S or not waiting:
+                kept = time.monotonic()
+                keep([*outcomes, *(worker.outcome(spent) for worker in waiting)], launched)
+    finally:
+        for worker in waiting:
+            worker.end()
+    return outcomes
 
 
 def _essence(outcome: Outcome) -> str:

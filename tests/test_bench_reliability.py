@@ -6,7 +6,9 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,13 +61,22 @@ def test_processes_of_a_tool_share_the_tests(
     tests = [f"tests/test_exchange.py::test_lengths_of_shards[cpu-torch-{n}]" for n in (0, 1, 7)]
     folder = tmp_path / "run"
     folder.mkdir()
-    outcomes, launched = sanitize._run_all({"memcheck": 2}, tests, 60, folder)
+    monkeypatch.setattr(sanitize, "_KEEP_S", 0.1)
+    kept: list[int] = []
+
+    def keep(outcomes: Sequence[sanitize.Outcome], launched: set[str]) -> None:
+        kept.append(sum(len(each.tests) for each in outcomes))
+        assert len(outcomes) == 2
+        assert launched == set()
+
+    outcomes = sanitize._run_all({"memcheck": 2}, tests, 60, folder, keep)
     assert sorted(test.name for each in outcomes for test in each.tests) == tests
-    assert launched == set()
+    assert len(kept) > 1
+    assert kept[-1] == 3
     found = sanitize.summary("memcheck", outcomes, 4)
     assert found["clean"]
     assert (found["tests"], found["left"], found["cut off"]) == (3, 1, 0)
-    late, _ = sanitize._run_all({"racecheck": 1}, tests, -1, folder)
+    late = sanitize._run_all({"racecheck": 1}, tests, -1, folder, lambda *_: None)
     assert sanitize.summary("racecheck", late, 3)["left"] == 3
 
 
@@ -138,7 +149,7 @@ def test_the_table_shows_every_record(tmp_path: Path) -> None:
             "sanitizer",
             [
                 {"tool": "memcheck", "tests": 90, "findings": 0, "clean": True},
-                {"tool": "racecheck", "tests": 90, "findings": 4, "clean": False},
+                {"tool": "racecheck", "tests": 90, "findings": 4, "clean": False, "failed": 2},
                 {"kernels": 86, "launched": 86, "not launched": []},
             ],
             gpu,
@@ -170,6 +181,7 @@ def test_the_table_shows_every_record(tmp_path: Path) -> None:
         "| 12,000,000 rows of 25.0G scores in 4,000 launches: no difference |",
         "**seed 7: twice**",
         "| compute-sanitizer memcheck | 90 tests: nothing |",
+        "| compute-sanitizer racecheck | 90 tests: **4 findings**, **2 failed** |",
         "**4 findings**",
         "| 86 of 86 |",
         "| 1,000,000: no wrong answer, no hang, no memory lost |",
@@ -193,3 +205,13 @@ def test_what_failed_is_in_the_table() -> None:
             failed = [each for each in document.results if each.get("passed") is False]
             shown = str(reliability.reliability_table({name: document}).rows)
             assert shown.count("**failed") == len(failed)
+
+
+def test_a_cut_run_says_what_it_did_not_reach() -> None:
+    results: list[dict[str, Any]] = [
+        {"tool": "synccheck", "tests": 80, "findings": 0, "clean": True, "left": 10, "failed": 0},
+        {"kernels": 86, "launched": 3, "not launched": []},  # a profiler cut off says little
+    ]
+    assert list(reliability._sanitizer(results)) == [
+        ("compute-sanitizer synccheck", "80 tests: nothing, 10 not reached")
+    ]
