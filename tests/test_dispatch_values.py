@@ -223,7 +223,7 @@ def test_reasons_of_the_rule() -> None:
 def test_reasons_of_the_model() -> None:
     cpu = model(Problem(2, 100, 5, "float32"))
     assert cpu.reason == "'cpu' (cpu) with threads of the CPU alone can serve 'cpu'"
-    decision = model(ready(1))
+    decision = model(ready(1, 65536))
     first, other = (
         next(c for c in decision.candidates if c.backend == name and c.is_native_choice)
         for name in ("dsmem", "pipelined")
@@ -232,7 +232,7 @@ def test_reasons_of_the_model() -> None:
         f"'dsmem' (select) with {first.config} has the least estimate, {first.estimate_us:.1f} us,"
         f" 'pipelined' next with {other.estimate_us:.1f} us"
     )
-    derived = model(ready(1, gpu=NAMED["h100"]))
+    derived = model(ready(1, 65536, gpu=NAMED["h100"]))
     assert derived.reason.endswith(
         "; derived from another GPU's constants, nothing was measured on NVIDIA H100 80GB HBM3"
     )

@@ -78,8 +78,7 @@ __device__ __forceinline__ bool finish_row(const GridMeeting& meeting, const Anc
   __syncthreads();
   mark(kPhaseCount);
   team.send_table();
-  const bool done =
-      select_by_tables<true>([&] { return held; }, list, listed, map, out, team, state);
+  const bool done = select_by_tables(held, map, out, team, state);
   if (done && !out.free_order()) write_ordered(out, out.k, sort_buffer, list, state.order);
   return done;
 }

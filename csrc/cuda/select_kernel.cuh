@@ -4,7 +4,8 @@
 //   2. It lists the elements above its floor, a few per cent of the row, and counts them by bins.
 //   3. Blocks exchange their counts. From all of them each derives the bin that holds the k-th
 //      element, and the slots of its own elements above that bin.
-//   4. Those are written by their blocks; the leader ranks the few inside the bin.
+//   4. Those are written by their blocks; the leader ranks the few inside the bin. Where they are
+//      many, the bin is divided into bins first.
 //
 // That is exact if the bin lies above every floor used; all blocks see whether it does. Where the
 // sample misled, or a list overflowed, all blocks find the threshold by exact digits instead.
@@ -104,16 +105,15 @@ __device__ __forceinline__ int32_t floor_bin_of(const Tally& tally, const BinMap
 }
 
 // Where too many crowd into the bin of the k-th element, bins once more: what lies above it shares
-// the last one, it is divided among the others, and what lies below is out. Twice, if need be. From
-// then on as select_by_tables.
-template <uint32_t kHeld, Dtype D, bool kMapped, Scope S>
-__device__ __noinline__ bool select_by_finer_bins(const Entry* list, uint32_t listed, BinMap map,
-                                                  const Output<D, kMapped> out, const Team<S> team,
-                                                  SharedState& state) {
+// the last one, it is divided among the others, and what lies below is out. Twice, if need be.
+// False where the sample misled.
+template <uint32_t kHeld, Scope S>
+__device__ __forceinline__ bool divide_bins(HeldEntries<kHeld>& held, BinMap map, uint32_t k,
+                                            const Team<S>& team, SharedState& state) {
   constexpr int32_t kParts = kTableBins - 1;
   const Tally& tally = state.tally;
-  HeldEntries<kHeld> held(list, listed, map);
   int32_t floor_bin = floor_bin_of(tally, map);
+#pragma unroll 1
   for (int turn = 0; turn < 2; ++turn) {
     const auto cut = static_cast<int32_t>(tally.cut.bin);
     if (cut == kParts || (is_complete(tally, floor_bin) && tally.cut.inside <= kMaxResidual)) break;
@@ -133,55 +133,65 @@ __device__ __noinline__ bool select_by_finer_bins(const Entry* list, uint32_t li
         [&](uint32_t u) { state.own.count(static_cast<uint32_t>(held.bin[u]), held.bin[u] >= 0); });
     __syncthreads();
     team.exchange_tables();
-    tally_tables(state.tables, team.size_log2(), out.k, state.tally);
+    tally_tables(state.tables, team.size_log2(), k, state.tally);
     if (tally.cut.bin == kNoBin) return false;
   }
-  if (!is_complete(tally, floor_bin)) return false;
-  const Crossing cut = tally.cut;
+  return is_complete(tally, floor_bin);
+}
+
+// From the cut to the winners.
+template <Dtype D, bool kMapped, Scope S, uint32_t kHeld>
+__device__ __forceinline__ void select_listed(const HeldEntries<kHeld>& held,
+                                              const HeldPages<kHeld, kMapped>& pages,
+                                              const Output<D, kMapped>& out, const Team<S>& team,
+                                              SharedState& state) {
+  const Crossing cut = state.tally.cut;
   if (cut.inside > kMaxResidual || !kWith<Part::kPairs>) {
     constexpr uint32_t kUnknownCount = 0xffffffffu;  // more than any list holds
-    select_by_radix(ListRanks{list, listed}, {0, 64, out.k, kUnknownCount}, out, team, state);
+    const ListRanks listed{held.list, held.count};
+    select_by_radix(listed, {0, 64, out.k, kUnknownCount}, out, team, state);
   } else {
-    select_by_cut(held, HeldPages<kHeld, kMapped>(held, out), cut, out, team, state);
+    select_by_cut(held, pages, cut, out, team, state);
   }
+}
+
+// The same off the usual path of a share that stays in registers: by itself, for there the code of
+// all that is unusual costs more than a call.
+template <uint32_t kHeld, Dtype D, bool kMapped, Scope S>
+__device__ __noinline__ bool select_crowded(const Entry* list, uint32_t listed, BinMap map,
+                                            const Output<D, kMapped> out, const Team<S> team,
+                                            SharedState& state) {
+  HeldEntries<kHeld> held(list, listed, map);
+  if (!divide_bins(held, map, out.k, team, state)) return false;
+  select_listed(held, HeldPages<kHeld, kMapped>(held, out), out, team, state);
   return true;
 }
 
-// From all blocks' tables to the winners; false, and nothing done, where the sample misled. `held`
-// gives the entries of this block's list of `listed` survivors. kAtHand: it costs nothing to ask
-// for them before the tables are here, so a mapped launch reads their pages while it waits.
-template <bool kAtHand, Dtype D, bool kMapped, Scope S, typename Held>
-__device__ __forceinline__ bool select_by_tables(const Held& held, const Entry* list,
-                                                 const uint32_t& listed, const BinMap& map,
-                                                 const Output<D, kMapped>& out, const Team<S>& team,
-                                                 SharedState& state) {
-  using Entries = decltype(held());
-  using Pages = HeldPages<Entries::kHeld, kMapped>;
-  [[maybe_unused]] const auto early = [&] {
-    if constexpr (kAtHand) {
-      return Pages(held(), out);
-    } else {
-      return nullptr;
-    }
-  }();
+// What all tables say. False where no cut can be found by them.
+template <Scope S>
+__device__ __forceinline__ bool find_cut(uint32_t k, const Team<S>& team, SharedState& state) {
   team.await_tables();
   mark(kPhaseExchange);
-  tally_tables(state.tables, team.size_log2(), out.k, state.tally);
+  tally_tables(state.tables, team.size_log2(), k, state.tally);
   mark(kPhaseCut);
+  return state.tally.overflow == 0 && state.tally.cut.bin != kNoBin;
+}
+__device__ __forceinline__ bool is_usual(const Tally& tally, const BinMap& map) {
+  return is_complete(tally, floor_bin_of(tally, map)) && tally.cut.inside <= kMaxResidual &&
+         kWith<Part::kPairs>;
+}
 
-  const Tally& tally = state.tally;
-  const Crossing cut = tally.cut;
-  if (tally.overflow != 0 || cut.bin == kNoBin) return false;
-  if (!is_complete(tally, floor_bin_of(tally, map)) || cut.inside > kMaxResidual ||
-      !kWith<Part::kPairs>) {
-    return select_by_finer_bins<Entries::kHeld>(list, listed, map, out, team, state);
-  }
-  const Entries entries = held();
-  if constexpr (kAtHand) {
-    select_by_cut(entries, early, cut, out, team, state);
-  } else {
-    select_by_cut(entries, Pages(entries, out), cut, out, team, state);
-  }
+// From all blocks' tables to the winners; false, and nothing done, where the sample misled. `held`
+// are this block's survivors. A mapped launch reads their pages while it waits for the tables.
+template <Dtype D, bool kMapped, Scope S, uint32_t kHeld>
+__device__ __forceinline__ bool select_by_tables(const HeldEntries<kHeld>& given, const BinMap& map,
+                                                 const Output<D, kMapped>& out, const Team<S>& team,
+                                                 SharedState& state) {
+  HeldEntries<kHeld> held = given;
+  const HeldPages<kHeld, kMapped> pages(held, out);
+  if (!find_cut(out.k, team, state)) return false;
+  if (!is_usual(state.tally, map) && !divide_bins(held, map, out.k, team, state)) return false;
+  select_listed(held, pages, out, team, state);
   return true;
 }
 
@@ -307,10 +317,29 @@ __device__ __forceinline__ void select_row(const Params<kMapped>& params, uint32
     team.send_table();
     // Listed while the tables are under way.
     list_step<D>(x, row, deal, 0, anchors.floor, SharedList{list, kRoom}, &state.survivors);
-    if constexpr (kMapped) __syncthreads();  // so that the pages can be asked for early
-    const bool done = select_by_tables<kMapped>(
-        [&] { return HeldEntries<kElements>(list, state.survivors, map); }, list, state.survivors,
-        map, out, team, state);
+    using Held = HeldEntries<kElements>;
+    using Pages = HeldPages<kElements, kMapped>;
+    // Early, so that pages arrive while the tables do; else the entries are read when they are
+    // needed.
+    if constexpr (kMapped) __syncthreads();
+    [[maybe_unused]] const auto early = [&] {
+      if constexpr (kMapped) {
+        return Pages(Held(list, state.survivors, map), out);
+      } else {
+        return nullptr;
+      }
+    }();
+    bool done = find_cut(out.k, team, state);
+    if (done && is_usual(state.tally, map)) {
+      const Held held(list, state.survivors, map);
+      if constexpr (kMapped) {
+        select_by_cut(held, early, state.tally.cut, out, team, state);
+      } else {
+        select_by_cut(held, Pages(held, out), state.tally.cut, out, team, state);
+      }
+    } else if (done) {
+      done = select_crowded<kElements>(list, state.survivors, map, out, team, state);
+    }
     if (!done) {
       const ResidentRanks<D, kLoads> ranks(x, row, deal);
       select_slowly(ranks, state.tally.highest_floor, out, team, memory, kRoom);
@@ -329,8 +358,7 @@ __device__ __forceinline__ void select_row(const Params<kMapped>& params, uint32
     __syncthreads();
     mark(kPhaseCount);
     team.send_table();
-    const bool done =
-        select_by_tables<true>([&] { return held; }, list, listed, map, out, team, state);
+    const bool done = select_by_tables(held, map, out, team, state);
     if (!done) {
       const RowRanks<D> ranks(row, team.rank(), team.size_log2());
       select_slowly(ranks, state.tally.highest_floor, out, team, memory, kRoom);
