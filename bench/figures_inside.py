@@ -135,14 +135,15 @@ def crossover(documents: dict[str, Document]) -> Figure | None:
         for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
     figure.legend(
-        list(handles.values()), list(handles), loc="outside lower center", ncols=3, frameon=False
+        list(handles.values()), list(handles), loc="outside lower center", ncols=2, frameon=False
     )
     return titled(figure, "Scores and selection in one kernel, or one after the other", [document])
 
 
 def _times_of_ways(panel: Axes, scorings: Sequence[Scoring]) -> None:
     """A line for each way (colour and marker) and number of queries (dashes)."""
-    ways = sorted({s.way for s in scorings}, key=_place)
+    same = {"as dispatched"}  # as one of the others
+    ways = sorted({s.way for s in scorings} - same, key=_place)
     for number, way in enumerate(ways):
         for dash, queries in enumerate(sorted({s.queries for s in scorings})):
             us = {s.keys: s.us for s in scorings if (s.way, s.queries) == (way, queries)}
