@@ -3,7 +3,7 @@
 A hint is there to guess where the k-th element lies, which saves a search. Our kernels take that
 guess from the first elements that every block loads anyway. The most that any hint could gain is
 what a launch saves that is told the k-th score beforehand, for nothing: ``python -m bench.engines``
-measures it, and bench/results/engines.json has 7 to 11 % at 64K to 256K, one row. A real hint gains
+measures it, and bench/results/engines.json has 3 to 10 % at 64K to 256K, one row. A real hint gains
 less: scores at remembered places have to be fetched, from all over the row, before they tell
 anything.
 """
