@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import tl_topk
+from spoilt import spoil_calls
 from tl_topk import check
 from tl_topk.check.batch import Batch, make_batch
 from tl_topk.check.certificate import Selection, certify
@@ -128,24 +129,9 @@ def forget_the_best(scores: Any, k: int, indices: Any) -> None:
         indices[indices == 0] = scores.shape[1] - 1
 
 
-def spoil_calls(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
-    def topk(scores: Any, k: int, **options: Any) -> tl_topk.TopK:
-        result = tl_topk.topk(scores, k, **options)
-        forget_the_best(scores, k, result.indices)
-        return result
-
-    def topk_indices(scores: Any, k: int, **options: Any) -> Any:
-        indices = tl_topk.topk_indices(scores, k, **options)
-        forget_the_best(scores, k, indices)
-        return indices
-
-    monkeypatch.setattr(f"{module}.topk", topk)
-    monkeypatch.setattr(f"{module}.topk_indices", topk_indices)
-
-
 def found_in(monkeypatch: pytest.MonkeyPatch, *modules: str) -> Finding:
     for module in modules:
-        spoil_calls(monkeypatch, module)
+        spoil_calls(monkeypatch, module, forget_the_best)
     for seed in range(1, 200, 2):
         finding = check.fuzz("cpu", seed, seconds=0).finding
         if finding is not None:

@@ -18,6 +18,7 @@ import torch
 from safetensors.torch import save_file
 
 import tl_topk
+from spoilt import spoil_calls
 from tl_topk import check
 from tl_topk.cli import demo as demo_module
 from tl_topk.cli import main
@@ -273,7 +274,7 @@ class TestCheck:
 
     def test_a_difference(self, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """A planted fault is found, made small, written down and found again from the file."""
-        forget_one_when_k_is_big(monkeypatch)
+        spoil_calls(monkeypatch, "tl_topk.check.trial", forget_one_when_k_is_big)
         outcome = run("check", "--seconds", 60, "--seed", 1, "--directory", tmp_path, "--json")
         assert outcome.code == 1
         data = outcome.data
@@ -295,7 +296,7 @@ class TestCheck:
         self, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The seed is enough to find it again."""
-        forget_one_when_k_is_big(monkeypatch)
+        spoil_calls(monkeypatch, "tl_topk.check.trial", forget_one_when_k_is_big)
         monkeypatch.setattr(np, "savez", lambda *_, **__: os.write(1 << 20, b""))  # EBADF
         outcome = run("check", "--seconds", 60, "--seed", 1, "--directory", tmp_path)
         assert outcome.code == 1
@@ -350,28 +351,13 @@ class TestCheck:
         refused(run("check", "--replay", tmp_path / "case.npz"), "damaged reproducer")
 
 
-def forget_one_when_k_is_big(monkeypatch: pytest.MonkeyPatch) -> None:
+def forget_one_when_k_is_big(scores: Any, k: int, indices: Any) -> None:
     """The last winner of a row is replaced by another element, from k = 5 on."""
-
-    def spoil(scores: Any, k: int, indices: Any) -> None:
-        if k >= 5 and len(indices) and scores.shape[1] > k:
-            chosen = set(indices[0].tolist())
-            others = [each for each in range(scores.shape[1]) if each not in chosen]
-            if -1 not in chosen:
-                indices[0, 0] = others[0]
-
-    def topk(scores: Any, k: int, **options: Any) -> tl_topk.TopK:
-        result = tl_topk.topk(scores, k, **options)
-        spoil(scores, k, result.indices)
-        return result
-
-    def topk_indices(scores: Any, k: int, **options: Any) -> Any:
-        indices = tl_topk.topk_indices(scores, k, **options)
-        spoil(scores, k, indices)
-        return indices
-
-    monkeypatch.setattr("tl_topk.check.trial.topk", topk)
-    monkeypatch.setattr("tl_topk.check.trial.topk_indices", topk_indices)
+    if k >= 5 and len(indices) and scores.shape[1] > k:
+        chosen = set(indices[0].tolist())
+        others = [each for each in range(scores.shape[1]) if each not in chosen]
+        if -1 not in chosen:
+            indices[0, 0] = others[0]
 
 
 class TestCases:

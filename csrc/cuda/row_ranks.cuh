@@ -18,7 +18,7 @@ __device__ __forceinline__ uint64_t rank_of(const Row<D>& row, uint32_t index) {
 template <Dtype D>
 struct RowRanks {
   static constexpr uint32_t kPerVector = Row<D>::kPerVector;
-  // Loads under way at once, each of which takes most of a microsecond: 32 elements' worth, and
+  // Loads under way at once, for one after the other would be waited for: 32 elements' worth, and
   // half of that where what is done with an element is long.
   static constexpr uint32_t kLoadsLog2 = kPerVector == 4 ? 3 : 2;
   static constexpr uint32_t kLoads = 1 << kLoadsLog2;
