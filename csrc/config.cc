@@ -73,6 +73,11 @@ SamplePlan sample_of(const Problem& problem, const LaunchConfig& c) {
                      log2_of(c.blocks_per_row));
 }
 
+// Elements of a block, at the most.
+int64_t share_of(const Problem& problem, const LaunchConfig& c) {
+  return (problem.width + c.blocks_per_row - 1) / c.blocks_per_row;
+}
+
 // Do all clusters of a launch of `all_blocks` fit at once?
 bool fit_at_once(int64_t all_blocks, int cluster, const DeviceFacts& device) {
   for (size_t i = 0; i < kClusterSizes.size(); ++i) {
@@ -129,15 +134,19 @@ double survivors_per_block(const Problem& problem, const LaunchConfig& c) {
   return std::min(share, passing + kDeviations * std::sqrt(passing));
 }
 
-// Room for the survivors, and for the sort.
-void set_staging(LaunchConfig& c, int entries_per_thread, const DeviceFacts& device) {
+// Room for steps under way, for the survivors of a block's share and for the sort.
+void set_staging(LaunchConfig& c, int entries_per_thread, int64_t share,
+                 const DeviceFacts& device) {
   c.entries_per_thread = entries_per_thread;
   const int held = entries_per_thread == kResident ? kMostResident : entries_per_thread;
   const int listed = c.large_k ? 0 : c.threads * held;
-  const bool queued = (entries_per_thread == kFewEntries || c.scope == Scope::kGrid) &&
-                      !c.large_k && has_deep_queue(device.compute_capability);
+  const bool queued = entries_per_thread == kFewEntries || c.scope == Scope::kGrid ||
+                      (entries_per_thread == kSomeEntries && c.scope == Scope::kCluster &&
+                       share > kElementsPerStep);
+  c.queue_bytes =
+      queued && !c.large_k && has_deep_queue(device.compute_capability) ? kQueueBytes : 0;
   c.shared_bytes =
-      kFixedSharedBytes + (queued ? kQueueBytes : 0) +
+      kFixedSharedBytes + c.queue_bytes +
       static_cast<int64_t>(std::max(listed, c.sort_entries) + c.sort_entries) * kEntryBytes;
 }
 
@@ -172,7 +181,7 @@ LaunchConfig choose_launch(const Problem& problem, const DeviceFacts& device,
                                 " on a GPU, got " + std::to_string(problem.rows));
   }
   if (is_grid) {
-    set_staging(c, kSomeEntries, device);
+    set_staging(c, kSomeEntries, share_of(problem, c), device);
     if (grid_is_asked_for) {
       c.reason = std::to_string(blocks_per_row) + " blocks per row: as asked for";
       return c;
@@ -184,7 +193,7 @@ LaunchConfig choose_launch(const Problem& problem, const DeviceFacts& device,
     return c;
   }
 
-  const int64_t share = (problem.width + c.blocks_per_row - 1) / c.blocks_per_row;
+  const int64_t share = share_of(problem, c);
   const int64_t per_vector = 16 / element_size(problem.dtype);
   c.vectors_per_thread = 1;
   while (c.vectors_per_thread * per_vector < kMaxElementsPerThread &&
@@ -194,13 +203,13 @@ LaunchConfig choose_launch(const Problem& problem, const DeviceFacts& device,
   c.sample = sample_of(problem, c);
   if (c.vectors_per_thread * per_vector <= kMostResident &&
       c.threads * c.vectors_per_thread * per_vector >= share) {
-    set_staging(c, kResident, device);
+    set_staging(c, kResident, share, device);
   } else {
     const double survivors = survivors_per_block(problem, c);
-    set_staging(c, kManyEntries, device);
+    set_staging(c, kManyEntries, share, device);
     for (const int entries : {kSomeEntries, kFewEntries}) {
       if (survivors <= c.threads * entries || c.shared_bytes > device.shared_memory_per_block) {
-        set_staging(c, entries, device);
+        set_staging(c, entries, share, device);
       }
     }
   }

@@ -28,10 +28,9 @@ constexpr int kFewEntries = 4;
 constexpr int kSomeEntries = 10;
 constexpr int kManyEntries = 24;
 
-// Bytes of a share of few survivors that a block keeps under way in shared memory, on GPUs that
-// have enough of it (given as compute capabilities). Many survivors are better listed from
-// registers: with the queue 64 rows of 256K took 24.4 us instead of 22.6 (short.json of 097ee59 and
-// of 8d7d3b4).
+// Bytes of a share of several steps that a block keeps under way in shared memory, on GPUs that
+// have enough of it (given as compute capabilities). Not where a block is alone with its row: two
+// of them on a multiprocessor have as much under way in registers.
 constexpr int64_t kQueueBytes = 128 * 1024;
 constexpr bool has_deep_queue(int capability) {
   return capability == 90 || capability == 100 || capability == 103;
@@ -61,6 +60,7 @@ struct LaunchConfig {
   int sort_entries = 0;        // keys the leader sorts; 0 when the order of slots is free
   int64_t grid_blocks = 0;
   int64_t shared_bytes = 0;     // dynamic shared memory per block
+  int64_t queue_bytes = 0;      // of that, for steps under way; 0: they are in registers
   int64_t workspace_bytes = 0;  // its counters zeroed once; every launch leaves them zeroed
   SamplePlan sample{};          // of rows as long as the width
   bool overlaps = false;        // may begin before the kernel ahead on the stream has ended

@@ -103,7 +103,7 @@ __device__ __forceinline__ void share_row(const Params<kMapped>& params, const R
   team.open(out.sorted_bytes());
 
   float x[kLoads * kPerVector];
-  queue.pop(0, row.flip, x);
+  queue.pop_first(row.flip, x);
   mark(kPhaseRead);
   mapping.keep(state);
   SamplePlan plan = params.full_plan;
@@ -111,7 +111,7 @@ __device__ __forceinline__ void share_row(const Params<kMapped>& params, const R
   const Anchors anchors = find_anchors<kPerVector>(x, plan, state.anchors);
   mark(kPhaseFloor);
   const GlobalList segment{meeting.segment(meeting.block()), meeting.room()};
-  list_share(x, queue, row, deal, anchors.floor, segment, &state.survivors);
+  queue.list_all(x, row, deal, anchors.floor, segment, &state.survivors);
   __syncthreads();
   mark(kPhaseFilter);
   const uint32_t survivors = state.survivors;
@@ -132,10 +132,7 @@ __device__ __forceinline__ void share_row(const Params<kMapped>& params, const R
     if (verdict.misled != 0) {
       select_slowly(RowRanks<D>(row, team.rank(), team.size_log2()), verdict.floor_key, out, team,
                     memory, kHeld * kThreads);
-      if (!out.free_order() && team.leads()) {
-        team.await_keys();
-        write_ordered(out, out.k, memory.sort_buffer, memory.list, state.order);
-      }
+      finish(out, team, memory);
     }
   }
   mark(kPhaseSelect);
@@ -147,8 +144,7 @@ template <Dtype D, int kLoadsLog2, uint32_t kHeld, bool kMapped>
 __global__ void __launch_bounds__(kThreads, 1)
     grid_kernel(const __grid_constant__ Params<kMapped> params) {
   if constexpr (ptx::kHasClusters) {
-    extern __shared__ __align__(16) unsigned char shared_memory[];
-    const SharedMemory memory(shared_memory, kDeepQueue, kHeld * kThreads, params.sort_entries);
+    const SharedMemory memory = own_memory<kHeld * kThreads, kDeepQueue>(params);
     const Team<Scope::kCluster> team(memory.state, memory.sort_buffer, params);
     const GridMeeting meeting(params, memory.state.grid);
     mark(kPhaseStart);

@@ -78,7 +78,7 @@ __device__ void sort_in_place(const Row<D>& row, int32_t* indices, uint32_t coun
 
 template <Dtype D, Scope S, bool kMapped>
 __device__ __forceinline__ void select_large_k(const Params<kMapped>& params) {
-  extern __shared__ __align__(16) unsigned char shared_memory[];
+  extern __shared__ __align__(alignof(SharedState)) unsigned char shared_memory[];
   SharedState& state = *reinterpret_cast<SharedState*>(shared_memory);
   const Team<S> team(state, nullptr, params);
   ptx::wait_for_previous_kernel();

@@ -39,15 +39,22 @@ struct SharedMemory {
         list(reinterpret_cast<Entry*>(queue + queue_bytes)),
         sort_buffer(list + max(listed, sort_entries)) {}
 };
-static_assert(sizeof(SharedState) % sizeof(uint4) == 0);
+
+// Where a thread has room for kHeld survivors, and loads 2^kLoadsLog2 vectors a step.
+template <Dtype D, int kLoadsLog2, uint32_t kHeld>
+constexpr uint32_t kHeldOf = kHeld == kResident ? Row<D>::kPerVector << kLoadsLog2 : kHeld;
+
+template <uint32_t kListed, int64_t kQueue>
+__device__ __forceinline__ SharedMemory own_memory(const KernelParams& params) {
+  extern __shared__ __align__(alignof(SharedState)) unsigned char shared_memory[];
+  return {shared_memory, kQueue, kListed, params.sort_entries};
+}
 
 #ifdef __CUDA_ARCH__
 constexpr int64_t kDeepQueue = has_deep_queue(__CUDA_ARCH__ / 10) ? kQueueBytes : 0;
 #else
 constexpr int64_t kDeepQueue = 0;  // of no kernel
 #endif
-template <uint32_t kHeld>
-constexpr int64_t kQueueOf = kHeld == kFewEntries ? kDeepQueue : 0;
 
 // Rows no longer than k: everything is selected, and the team shares the writing.
 template <Dtype D, bool kMapped, Scope S>
@@ -78,19 +85,6 @@ __device__ __noinline__ void select_all(const Output<D, kMapped> out, const RowM
         out.pad(i, largest, map);
       }
     }
-  }
-}
-
-// Lists the survivors of a share of several steps, of which x holds the first one's elements.
-template <Dtype D, uint32_t kElements, typename Queue, typename List>
-__device__ __forceinline__ void list_share(float (&x)[kElements], Queue& queue, const Row<D>& row,
-                                           const Deal& deal, float floor, const List& list,
-                                           uint32_t* survivors) {
-  for (uint32_t i = 0;; ++i) {
-    if (i > 0) queue.pop(i, row.flip, x);
-    queue.list(i, x, row, deal, floor, list, survivors);
-    queue.push(i + Queue::kDepth, row, deal);
-    if (i + 1 == deal.steps) break;
   }
 }
 
@@ -155,9 +149,7 @@ __device__ __forceinline__ void select_listed(const HeldEntries<kHeld>& held,
   }
 }
 
-// The same off the usual path of a share that stays in registers: by itself, for in line it made
-// rows of 16K slower (4.48 us instead of 4.31: short_4c2029c.json, short.json). Shares of several
-// steps were slower with it out of line.
+// The same off the usual path. False, and nothing done, where the sample misled.
 template <uint32_t kHeld, Dtype D, bool kMapped, Scope S>
 __device__ __noinline__ bool select_crowded(const Entry* list, uint32_t listed, BinMap map,
                                             const Output<D, kMapped> out, const Team<S> team,
@@ -168,6 +160,9 @@ __device__ __noinline__ bool select_crowded(const Entry* list, uint32_t listed, 
   return true;
 }
 
+__device__ __forceinline__ bool is_found(const Tally& tally) {
+  return tally.overflow == 0 && tally.cut.bin != kNoBin;
+}
 // What all tables say. False where no cut can be found by them.
 template <Scope S>
 __device__ __forceinline__ bool find_cut(uint32_t k, const Team<S>& team, SharedState& state) {
@@ -175,7 +170,7 @@ __device__ __forceinline__ bool find_cut(uint32_t k, const Team<S>& team, Shared
   mark(kPhaseExchange);
   tally_tables(state.tables, team.size_log2(), k, state.tally);
   mark(kPhaseCut);
-  return state.tally.overflow == 0 && state.tally.cut.bin != kNoBin;
+  return is_found(state.tally);
 }
 __device__ __forceinline__ bool is_usual(const Tally& tally, const BinMap& map) {
   return is_complete(tally, floor_bin_of(tally, map)) && tally.cut.inside <= kMaxResidual &&
@@ -185,14 +180,15 @@ __device__ __forceinline__ bool is_usual(const Tally& tally, const BinMap& map) 
 // From all blocks' tables to the winners; false, and nothing done, where the sample misled. `held`
 // are this block's survivors. A mapped launch reads their pages while it waits for the tables.
 template <Dtype D, bool kMapped, Scope S, uint32_t kHeld>
-__device__ __forceinline__ bool select_by_tables(const HeldEntries<kHeld>& given, const BinMap& map,
+__device__ __forceinline__ bool select_by_tables(const HeldEntries<kHeld>& held, const BinMap& map,
                                                  const Output<D, kMapped>& out, const Team<S>& team,
                                                  SharedState& state) {
-  HeldEntries<kHeld> held = given;
   const HeldPages<kHeld, kMapped> pages(held, out);
   if (!find_cut(out.k, team, state)) return false;
-  if (!is_usual(state.tally, map) && !divide_bins(held, map, out.k, team, state)) return false;
-  select_listed(held, pages, out, team, state);
+  if (!is_usual(state.tally, map)) {
+    return select_crowded<kHeld>(held.list, held.count, map, out, team, state);
+  }
+  select_by_cut(held, pages, state.tally.cut, out, team, state);
   return true;
 }
 
@@ -209,6 +205,52 @@ __device__ __forceinline__ void select_slowly(const Ranks& ranks, uint32_t floor
   static_assert(sizeof(Entry) == sizeof(uint64_t));
   select_by_radix(ranks, guess, out, team, state, reinterpret_cast<uint64_t*>(memory.list),
                   kFromRow ? room : 0);
+}
+
+// The last of a row: the leader puts its keys in order, where one is asked for.
+template <Dtype D, bool kMapped, Scope S>
+__device__ __forceinline__ void finish(const Output<D, kMapped>& out, const Team<S>& team,
+                                       const SharedMemory& memory) {
+  if (!out.free_order() && team.leads()) {
+    team.await_keys();
+    write_ordered(out, out.k, memory.sort_buffer, memory.list, memory.state.order);
+  }
+  mark(kPhaseSelect);
+}
+
+// All that may follow once the tables are here, off the usual path, to the row's end. Derived anew
+// from the launch's parameters, in a function of its own that nothing follows: what is done here
+// takes no register and no instruction of the usual path, which was 2 to 4 % slower otherwise.
+template <Dtype D, Scope S, int kLoadsLog2, uint32_t kHeld, int64_t kQueue, bool kMapped>
+__device__ __noinline__ void finish_otherwise(const Params<kMapped>& params, uint32_t row_number,
+                                              const BinMap map) {
+  constexpr int kLoads = 1 << kLoadsLog2;
+  constexpr uint32_t kEntries = kHeldOf<D, kLoadsLog2, kHeld>;
+  constexpr uint32_t kRoom = kEntries * kThreads;
+  const SharedMemory memory = own_memory<kRoom, kQueue>(params);
+  SharedState& state = memory.state;
+  const Team<S> team(state, memory.sort_buffer, params);
+  Row<D> row = find_row<D>(params, row_number);
+  if constexpr (kHeld == kResident) row.fit(kLoads * kThreads << team.size_log2());
+  const auto out = make_output<kMapped>(params, row_number, row, state.mapping);
+  const uint32_t listed = state.own.overflow != 0 ? 0 : state.survivors;
+  if (!is_found(state.tally) ||
+      !select_crowded<kEntries>(memory.list, listed, map, out, team, state)) {
+    if constexpr (kHeld == kResident) {
+      const Deal deal(row.vectors(), kLoadsLog2, team.rank(), team.size_log2());
+      uint4 loaded[kLoads];
+      load_step<D, kLoads>(row, deal, deal.step(0), loaded);
+      float x[kLoads * Row<D>::kPerVector];
+      widen_step<D, kLoads>(loaded, row.flip, x);
+      const ResidentRanks<D, kLoads> ranks(x, row, deal);
+      select_slowly(ranks, state.tally.highest_floor, out, team, memory, kRoom);
+    } else {
+      const RowRanks<D> ranks(row, team.rank(), team.size_log2());
+      select_slowly(ranks, state.tally.highest_floor, out, team, memory, kRoom);
+    }
+  }
+  finish(out, team, memory);
+  record_phases(blockIdx.x);
 }
 
 // All that needs no score, done while the first loads of 2^blocks_log2 blocks are on their way. A
@@ -260,15 +302,14 @@ __device__ __forceinline__ void select_row(const Params<kMapped>& params, uint32
   constexpr uint32_t kPerVector = Row<D>::kPerVector;
   constexpr uint32_t kElements = kLoads * kPerVector;
   constexpr bool kOneStep = kHeld == kResident;
-  constexpr uint32_t kRoom = (kOneStep ? kElements : kHeld) * kThreads;
+  constexpr uint32_t kRoom = kHeldOf<D, kLoadsLog2, kHeld> * kThreads;
   SharedState& state = memory.state;
   Entry* const list = memory.list;
-  void* const sort_buffer = memory.sort_buffer;
   if constexpr (kOneStep) row.fit(kLoads * kThreads << team.size_log2());
   const auto out = make_output<kMapped>(params, row_number, row, state.mapping);
   if (row.length <= out.k) {
     const RowMapping map = mapping_of(params, row_number);
-    select_all(out, map, team, params.largest, sort_buffer, list, state);
+    select_all(out, map, team, params.largest, memory.sort_buffer, list, state);
     return;
   }
 
@@ -290,7 +331,7 @@ __device__ __forceinline__ void select_row(const Params<kMapped>& params, uint32
   if constexpr (kOneStep) {
     widen_step<D, kLoads>(loaded, row.flip, x);
   } else {
-    queue.pop(0, row.flip, x);
+    queue.pop_first(row.flip, x);
   }
   mark(kPhaseRead);
   mapping.keep(state);
@@ -330,23 +371,17 @@ __device__ __forceinline__ void select_row(const Params<kMapped>& params, uint32
         return nullptr;
       }
     }();
-    bool done = find_cut(out.k, team, state);
-    if (done && is_usual(state.tally, map)) {
-      const Held held(list, state.survivors, map);
-      if constexpr (kMapped) {
-        select_by_cut(held, early, state.tally.cut, out, team, state);
-      } else {
-        select_by_cut(held, Pages(held, out), state.tally.cut, out, team, state);
-      }
-    } else if (done) {
-      done = select_crowded<kElements>(list, state.survivors, map, out, team, state);
+    if (!find_cut(out.k, team, state) || !is_usual(state.tally, map)) {
+      return finish_otherwise<D, S, kLoadsLog2, kHeld, kQueue, kMapped>(params, row_number, map);
     }
-    if (!done) {
-      const ResidentRanks<D, kLoads> ranks(x, row, deal);
-      select_slowly(ranks, state.tally.highest_floor, out, team, memory, kRoom);
+    const Held held(list, state.survivors, map);
+    if constexpr (kMapped) {
+      select_by_cut(held, early, state.tally.cut, out, team, state);
+    } else {
+      select_by_cut(held, Pages(held, out), state.tally.cut, out, team, state);
     }
   } else {
-    list_share(x, queue, row, deal, anchors.floor, SharedList{list, kRoom}, &state.survivors);
+    queue.list_all(x, row, deal, anchors.floor, SharedList{list, kRoom}, &state.survivors);
     __syncthreads();
     mark(kPhaseFilter);
     const bool overflow = state.survivors > kRoom;
@@ -359,33 +394,28 @@ __device__ __forceinline__ void select_row(const Params<kMapped>& params, uint32
     __syncthreads();
     mark(kPhaseCount);
     team.send_table();
-    const bool done = select_by_tables(held, map, out, team, state);
-    if (!done) {
-      const RowRanks<D> ranks(row, team.rank(), team.size_log2());
-      select_slowly(ranks, state.tally.highest_floor, out, team, memory, kRoom);
+    const HeldPages<kHeld, kMapped> pages(held, out);
+    if (!find_cut(out.k, team, state) || !is_usual(state.tally, map)) {
+      return finish_otherwise<D, S, kLoadsLog2, kHeld, kQueue, kMapped>(params, row_number, map);
     }
+    select_by_cut(held, pages, state.tally.cut, out, team, state);
   }
-  if (!out.free_order() && team.leads()) {
-    team.await_keys();
-    write_ordered(out, out.k, sort_buffer, list, state.order);
-  }
-  mark(kPhaseSelect);
+  finish(out, team, memory);
   record_phases(blockIdx.x);
 }
 
-template <Dtype D, Scope S, int kLoadsLog2, uint32_t kHeld, bool kMapped>
-__global__ void __launch_bounds__(
-    kThreads, S == Scope::kCluster || kLoadsLog2 == 2 || kQueueOf<kHeld> != 0 ? 1 : 2)
+template <Dtype D, Scope S, int kLoadsLog2, uint32_t kHeld, bool kQueued, bool kMapped>
+__global__ void __launch_bounds__(kThreads,
+                                  S == Scope::kCluster || kLoadsLog2 == 2 || kQueued ? 1 : 2)
     select_kernel(const __grid_constant__ Params<kMapped> params) {
   if constexpr (S == Scope::kBlock || ptx::kHasClusters) {
-    constexpr uint32_t kListed =
-        (kHeld == kResident ? (1 << kLoadsLog2) * Row<D>::kPerVector : kHeld) * kThreads;
-    extern __shared__ __align__(16) unsigned char shared_memory[];
-    const SharedMemory memory(shared_memory, kQueueOf<kHeld>, kListed, params.sort_entries);
+    constexpr int64_t kQueue = kQueued ? kDeepQueue : 0;
+    constexpr uint32_t kListed = kHeldOf<D, kLoadsLog2, kHeld> * kThreads;
+    const SharedMemory memory = own_memory<kListed, kQueue>(params);
     const Team<S> team(memory.state, memory.sort_buffer, params);
     mark(kPhaseStart);
     ptx::wait_for_previous_kernel();
-    select_row<D, S, kLoadsLog2, kHeld, kQueueOf<kHeld>, kMapped>(
+    select_row<D, S, kLoadsLog2, kHeld, kQueue, kMapped>(
         params, team.row(), find_row<D>(params, team.row()), team, memory);
   }
 }

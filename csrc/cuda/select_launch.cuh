@@ -17,11 +17,11 @@ KernelSymbol symbol_of() {
   return reinterpret_cast<KernelSymbol>(kKernel);
 }
 
-template <Dtype D, bool kMapped, int kLoadsLog2, int kHeld>
+template <Dtype D, bool kMapped, int kLoadsLog2, int kHeld, bool kQueued = false>
 KernelSymbol find_select_kernel(const LaunchConfig& config) {
   return config.scope == Scope::kBlock
-             ? symbol_of<select_kernel<D, Scope::kBlock, kLoadsLog2, kHeld, kMapped>>()
-             : symbol_of<select_kernel<D, Scope::kCluster, kLoadsLog2, kHeld, kMapped>>();
+             ? symbol_of<select_kernel<D, Scope::kBlock, kLoadsLog2, kHeld, kQueued, kMapped>>()
+             : symbol_of<select_kernel<D, Scope::kCluster, kLoadsLog2, kHeld, kQueued, kMapped>>();
 }
 
 // Loads in flight per thread: up to 16 elements' worth, as many as a share of several steps takes.
@@ -44,8 +44,12 @@ KernelSymbol find_either(const LaunchConfig& config) {
       }
       return find_select_kernel<D, kMapped, 0, kResident>(config);
     case kFewEntries:
-      return find_select_kernel<D, kMapped, kMostLoadsLog2<D>, kFewEntries>(config);
+      return find_select_kernel<D, kMapped, kMostLoadsLog2<D>, kFewEntries, true>(config);
     case kSomeEntries:
+      if (config.queue_bytes > 0) {
+        return symbol_of<
+            select_kernel<D, Scope::kCluster, kMostLoadsLog2<D>, kSomeEntries, true, kMapped>>();
+      }
       return find_select_kernel<D, kMapped, kMostLoadsLog2<D>, kSomeEntries>(config);
     default:
       return find_select_kernel<D, kMapped, kMostLoadsLog2<D>, kManyEntries>(config);

@@ -83,6 +83,31 @@ class StepQueue {
     }
     ptx::commit_copies();
   }
+  // Waits for the first step.
+  __device__ __forceinline__ void pop_first(uint32_t flip,
+                                            float (&x)[kLoads * Row<D>::kPerVector]) const {
+    pop(0, flip, x);
+  }
+
+  // Lists what lies above the floor of all steps; `survivors` counts it, also when there is no more
+  // room.
+  template <typename List>
+  __device__ __forceinline__ void list_all(const float (&)[kLoads * Row<D>::kPerVector],
+                                           const Row<D>& row, const Deal& deal, float floor,
+                                           const List& list, uint32_t* survivors) const {
+    const float orientation = row.flip == 0 ? 1.0f : -1.0f;
+    for (uint32_t i = 0;; i = ptx::keep(i + 1)) {
+      float x[kLoads * kPerVector];
+      pop(i, 0, x);
+      put(i, above_floor(x, orientation, floor), row, deal, list, survivors);
+      push(i + kDepth, row, deal);
+      if (i + 1 == deal.steps) break;
+    }
+  }
+
+ private:
+  static constexpr uint32_t kPerVector = Row<D>::kPerVector;
+
   // Waits for the i-th step; kDepth - 1 steps after it have been asked for.
   __device__ __forceinline__ void pop(uint32_t i, uint32_t flip,
                                       float (&x)[kLoads * Row<D>::kPerVector]) const {
@@ -93,39 +118,25 @@ class StepQueue {
     widen_step<D, kLoads>(loaded, flip, x);
   }
 
-  // Lists those of x, the i-th step, that lie above the floor; `survivors` counts them, also when
-  // there is no more room.
+  // Lists this thread's elements of the i-th step that `mine` has a bit for. Few have any, so each
+  // takes its places itself: a prefix sum over the warp would take longer.
   template <typename List>
-  __device__ __forceinline__ void list(uint32_t i, const float (&x)[kLoads * Row<D>::kPerVector],
-                                       const Row<D>& row, const Deal& deal, float floor,
-                                       const List& list, uint32_t* survivors) const {
-    uint32_t mine = 0;  // a bit for each that does
-#pragma unroll
-    for (uint32_t e = 0; e < kLoads * kPerVector; ++e) mine |= x[e] > floor ? 1u << e : 0;
-    mine = ptx::keep(mine);  // rather than as many predicates
-    const ListPlaces places = places_in_list(__popc(mine), survivors);
-    if (places.total == 0 || places.first + places.total > list.capacity) return;
-    auto cursor = list.at(places.first + places.before);
+  __device__ __forceinline__ void put(uint32_t i, uint32_t mine, const Row<D>& row,
+                                      const Deal& deal, const List& list,
+                                      uint32_t* survivors) const {
+    if (mine == 0) return;
+    const uint32_t count = __popc(mine);
+    const uint32_t place = atomicAdd(survivors, count);
+    if (place + count > list.capacity) return;
+    auto cursor = list.at(place);
     const uint32_t start = index(deal.step(i), 0);
-    constexpr uint32_t kMany = kWarp;
-    if (places.total > kMany) {
-#pragma unroll
-      for (uint32_t e = 0; e < kLoads * kPerVector; ++e) {
-        cursor.put_if(x[e], start + e / kPerVector * stride_ + e % kPerVector, mine >> e & 1);
-      }
-      return;
-    }
-    // One or two a lane at most, which are read again: registers have no number to be found by.
-    for (; mine != 0; mine &= mine - 1) {
+    for (; mine != 0; mine &= mine - 1) {  // read again: registers have no number to be found by
       const uint32_t e = __ffs(mine) - 1;
       const uint32_t u = e / kPerVector;
       const auto* const raw = reinterpret_cast<const typename Row<D>::Raw*>(slot(i, u));
       cursor.put_if(row.widen(raw[e % kPerVector]), start + u * stride_ + e % kPerVector, true);
     }
   }
-
- private:
-  static constexpr uint32_t kPerVector = Row<D>::kPerVector;
 
   __device__ __forceinline__ uint4* slot(uint32_t i, uint32_t u) const {
     return mine_ + ((i & (kDepth - 1)) * kLoads + u) * kThreads;
@@ -144,23 +155,24 @@ class StepQueue {
 template <Dtype D, int kLoads>
 class StepQueue<D, kLoads, 0> {
  public:
-  static constexpr uint32_t kDepth = 1;
-
   __device__ __forceinline__ StepQueue(const Row<D>&, const Deal&, unsigned char*) {}
   __device__ __forceinline__ void fill(const Row<D>& row, const Deal& deal) {
     load_step<D, kLoads>(row, deal, deal.step(0), next_);
   }
-  __device__ __forceinline__ void push(uint32_t, const Row<D>&, const Deal&) const {}
-  __device__ __forceinline__ void pop(uint32_t, uint32_t flip,
-                                      float (&x)[kLoads * Row<D>::kPerVector]) const {
+  __device__ __forceinline__ void pop_first(uint32_t flip,
+                                            float (&x)[kLoads * Row<D>::kPerVector]) const {
     widen_step<D, kLoads>(next_, flip, x);
   }
   template <typename List>
-  __device__ __forceinline__ void list(uint32_t i, const float (&x)[kLoads * Row<D>::kPerVector],
-                                       const Row<D>& row, const Deal& deal, float floor,
-                                       const List& list, uint32_t* survivors) {
-    if (i + 1 < deal.steps) load_step<D, kLoads>(row, deal, deal.step(i + 1), next_);
-    list_step<D>(x, row, deal, deal.step(i), floor, list, survivors);
+  __device__ __forceinline__ void list_all(float (&x)[kLoads * Row<D>::kPerVector],
+                                           const Row<D>& row, const Deal& deal, float floor,
+                                           const List& list, uint32_t* survivors) {
+    for (uint32_t i = 0;; ++i) {
+      if (i > 0) widen_step<D, kLoads>(next_, row.flip, x);
+      if (i + 1 < deal.steps) load_step<D, kLoads>(row, deal, deal.step(i + 1), next_);
+      list_step<D>(x, row, deal, deal.step(i), floor, list, survivors);
+      if (i + 1 == deal.steps) break;
+    }
   }
 
  private:

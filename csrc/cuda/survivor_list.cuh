@@ -57,19 +57,41 @@ __device__ __forceinline__ ListPlaces places_in_list(uint32_t count, uint32_t* l
   return {total, take_places(total, listed), upto - count};
 }
 
+// A bit for each of x that lies above the floor, element 0 lowest. `orientation`: -1 where smaller
+// is better, else 1.
+//
+// By subtraction, whose sign is shifted in: half the instructions that comparing takes, and half of
+// these are not for the integer units, which are what a step waits for. A difference is 0, whose
+// sign is clear, only of what is equal (denormals are kept, and no floor is -0); what is no number
+// has a clear sign as well.
+template <uint32_t kElements>
+__device__ __forceinline__ uint32_t above_floor(const float (&x)[kElements], float orientation,
+                                                float floor) {
+  constexpr uint32_t kHalf = (kElements + 1) / 2;  // two halves are shifted at the same time
+  uint32_t low = 0;
+  uint32_t high = 0;
+  const auto sign_below = [&](uint32_t i, uint32_t& bits) {
+    bits = __funnelshift_l(__float_as_uint(__fmaf_rn(x[i], -orientation, floor)), bits, 1);
+  };
+#pragma unroll
+  for (uint32_t i = kHalf; i-- > 0;) {
+    if (kHalf + i < kElements) sign_below(kHalf + i, high);
+    sign_below(i, low);
+  }
+  return high << kHalf | low;
+}
+
 // Lists those of x that lie above the floor; `index_of(i)` gives the index of x[i], and `survivors`
 // counts them, also when there is no more room.
 template <uint32_t kElements, typename IndexOf, typename List>
 __device__ __forceinline__ void list_above(const float (&x)[kElements], const IndexOf& index_of,
                                            float floor, const List& list, uint32_t* survivors) {
-  uint32_t mine = 0;
-#pragma unroll
-  for (uint32_t i = 0; i < kElements; ++i) mine += x[i] > floor;
-  const ListPlaces places = places_in_list(mine, survivors);
+  const uint32_t mine = ptx::keep(above_floor(x, 1.0f, floor));  // rather than as many predicates
+  const ListPlaces places = places_in_list(__popc(mine), survivors);
   if (places.total == 0 || places.first + places.total > list.capacity) return;
   auto cursor = list.at(places.first + places.before);
 #pragma unroll
-  for (uint32_t i = 0; i < kElements; ++i) cursor.put_if(x[i], index_of(i), x[i] > floor);
+  for (uint32_t i = 0; i < kElements; ++i) cursor.put_if(x[i], index_of(i), mine >> i & 1);
 }
 // The same for what a step has loaded.
 template <Dtype D, uint32_t kElements, typename List>

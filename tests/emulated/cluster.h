@@ -47,7 +47,7 @@ using std::min;
 
 namespace tl_topk {
 // Where kernels find their block's shared memory: that of the block that runs.
-__attribute__((aligned(16))) unsigned char shared_memory[256 << 10];
+alignas(128) unsigned char shared_memory[256 << 10];
 }  // namespace tl_topk
 
 namespace emulated {
@@ -292,6 +292,9 @@ T atomicAdd(T* place, U more) {
 inline void atomicMin(unsigned* place, unsigned x) { *place = min(*place, x); }
 inline void atomicMax(unsigned* place, unsigned x) { *place = max(*place, x); }
 
+inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned by) {
+  return by == 0 ? high : high << by | low >> (32 - by);
+}
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline int __ffs(unsigned x) { return __builtin_ffs(static_cast<int>(x)); }
 inline int __clz(unsigned x) { return x == 0 ? 32 : __builtin_clz(x); }
@@ -309,6 +312,11 @@ To with_bits_of(From from) {
   return to;
 }
 inline float __uint_as_float(unsigned x) { return with_bits_of<float>(x); }
+// What is no number has one bit pattern on a GPU, its sign clear.
+inline float __fmaf_rn(float x, float y, float z) {
+  const float sum = std::fma(x, y, z);
+  return sum == sum ? sum : __uint_as_float(0x7fffffffu);
+}
 inline unsigned __float_as_uint(float x) { return with_bits_of<unsigned>(x); }
 inline float __log2f(float x) { return std::log2(x); }
 inline float __fsqrt_rn(float x) { return std::sqrt(x); }

@@ -20,15 +20,19 @@ void run(const LaunchConfig& c, const KernelParams& params) {
   switch (c.entries_per_thread) {
     case kResident:
       if (kDtype == Dtype::kFloat32 && two) {
-        return select_kernel<kDtype, S, kMostLoads - 1, kResident, false>(params);
+        return select_kernel<kDtype, S, kMostLoads - 1, kResident, false, false>(params);
       }
-      return select_kernel<kDtype, S, 0, kResident, false>(params);
+      return select_kernel<kDtype, S, 0, kResident, false, false>(params);
     case kFewEntries:
-      return select_kernel<kDtype, S, kMostLoads, kFewEntries, false>(params);
+      return select_kernel<kDtype, S, kMostLoads, kFewEntries, true, false>(params);
     case kSomeEntries:
-      return select_kernel<kDtype, S, kMostLoads, kSomeEntries, false>(params);
+      if (c.queue_bytes > 0) {
+        return select_kernel<kDtype, Scope::kCluster, kMostLoads, kSomeEntries, true, false>(
+            params);
+      }
+      return select_kernel<kDtype, S, kMostLoads, kSomeEntries, false, false>(params);
     default:
-      return select_kernel<kDtype, S, kMostLoads, kManyEntries, false>(params);
+      return select_kernel<kDtype, S, kMostLoads, kManyEntries, false, false>(params);
   }
 }
 
