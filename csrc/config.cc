@@ -140,11 +140,11 @@ void set_staging(LaunchConfig& c, int entries_per_thread, int64_t share,
   c.entries_per_thread = entries_per_thread;
   const int held = entries_per_thread == kResident ? kMostResident : entries_per_thread;
   const int listed = c.large_k ? 0 : c.threads * held;
-  const bool queued = entries_per_thread == kFewEntries || c.scope == Scope::kGrid ||
-                      (entries_per_thread == kSomeEntries && c.scope == Scope::kCluster &&
-                       share > kElementsPerStep);
-  c.queue_bytes =
-      queued && !c.large_k && has_deep_queue(device.compute_capability) ? kQueueBytes : 0;
+  const bool few_or_shared = entries_per_thread == kFewEntries ||
+                             (entries_per_thread == kSomeEntries && c.scope == Scope::kCluster);
+  const bool queued =
+      !c.large_k && (c.scope == Scope::kGrid || (share > kElementsPerStep && few_or_shared));
+  c.queue_bytes = queued && has_deep_queue(device.compute_capability) ? kQueueBytes : 0;
   c.shared_bytes =
       kFixedSharedBytes + c.queue_bytes +
       static_cast<int64_t>(std::max(listed, c.sort_entries) + c.sort_entries) * kEntryBytes;

@@ -20,6 +20,7 @@ PROBLEMS = {
     "8 blocks": (1, 16_384, 2048, "float32"),
     "16 blocks, 2 loads": (1, 65_536, 2048, "float32"),
     "16 blocks, in steps": (1, 65_544, 2048, "float32"),
+    "16 blocks, 4 loads": (1, 131_072, 2048, "float32"),
     "16 blocks, in many steps": (1, 300_000, 512, "float32"),
     "16 blocks, k 4096": (1, 200_000, 4096, "float32"),
     "half, resident": (1, 65_536, 1024, "float16"),
@@ -27,7 +28,8 @@ PROBLEMS = {
     "one block, resident": (140, 4096, 1024, "float32"),
     "one block, few": (140, 20_000, 64, "bfloat16"),
     "one block, many": (140, 20_000, 2048, "float32"),
-    "two blocks, some": (60, 30_000, 2048, "float16"),
+    "two blocks, some": (60, 15_000, 2048, "float16"),
+    "two blocks, some, in steps": (60, 30_000, 2048, "float16"),
     "128 blocks": (1, 1_100_000, 2048, "float32"),
     "64 blocks": (2, 1_200_000, 512, "bfloat16"),
 }

@@ -117,16 +117,19 @@ __device__ __forceinline__ Row<D> find_row(const Params& params, uint32_t r) {
 // Which vectors a warp reads. The row is cut into chunks of one vector a lane; `slots` streams, one
 // per (load in flight, warp, block), each walk through `steps` consecutive chunks. So the first
 // step of all streams together samples the whole row evenly, and neighbouring chunks go to
-// different blocks: a sorted row burdens no block more than another. The first step is the middle
-// one of each stream, no better and no worse than the stream where the row is sorted.
+// different blocks: a sorted row burdens no block more than another. Nor does a periodic one, for
+// from warp to warp the blocks take turns. The first step is the middle one of each stream, no
+// better and no worse than the stream where the row is sorted.
 struct Deal {
-  uint32_t stream;  // this warp's first stream: warp * blocks + block
+  uint32_t stream;  // this warp's first stream
   uint32_t stride;  // from one of its streams to the next: warps * blocks
   uint32_t steps;
 
   __device__ __forceinline__ Deal(uint32_t vectors, uint32_t loads_log2, uint32_t block,
                                   uint32_t blocks_log2)
-      : stream((threadIdx.x / kWarp << blocks_log2) + block), stride(kWarps << blocks_log2) {
+      : stride(kWarps << blocks_log2) {
+    const uint32_t warp = threadIdx.x / kWarp;
+    stream = (warp << blocks_log2) + ((block + warp) & ((1u << blocks_log2) - 1));
     const uint32_t step_log2 = loads_log2 + kWarpsLog2 + 5 + blocks_log2;  // vectors a step
     steps = ptx::keep((vectors + (1u << step_log2) - 1) >> step_log2);
   }

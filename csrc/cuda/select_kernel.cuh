@@ -98,20 +98,50 @@ __device__ __forceinline__ int32_t floor_bin_of(const Tally& tally, const BinMap
   return static_cast<int32_t>(map(mapped(__uint_as_float(bits_of_key(tally.highest_floor)))));
 }
 
+// The highest of the team's entries in bin `last`, where its blocks' tables have been.
+template <uint32_t kHeld, Scope S>
+__device__ __forceinline__ float highest_in(const HeldEntries<kHeld>& held, int32_t last,
+                                            const Team<S>& team, SharedState& state) {
+  uint32_t* const highest = state.radix.bins;  // of each block, as a key; 0 for none
+  uint32_t mine = 0;
+  held.for_each([&](uint32_t u) {
+    const uint32_t key = order_key_of_number(__float_as_uint(held.entry[u].score));
+    if (held.bin[u] == last) mine = max(mine, key);
+  });
+  mine = __reduce_max_sync(kAllLanes, mine);
+  if (threadIdx.x < kMaxClusterBlocks) highest[threadIdx.x] = 0;
+  __syncthreads();
+  if (threadIdx.x % kWarp == 0) atomicMax(&highest[team.rank()], mine);
+  __syncthreads();
+  team.sum(highest, kMaxClusterBlocks);
+  const uint32_t of_all = highest[threadIdx.x % kMaxClusterBlocks];
+  return __uint_as_float(bits_of_key(__reduce_max_sync(kAllLanes, of_all)));
+}
+
 // Where too many crowd into the bin of the k-th element, bins once more: what lies above it shares
-// the last one, it is divided among the others, and what lies below is out. Twice, if need be.
+// the last one, it is divided among the others, and what lies below is out. Twice, if need be; and
+// before that the last bin, which has no upper end, is divided up to the highest element in it.
 // False where the sample misled.
 template <uint32_t kHeld, Scope S>
 __device__ __forceinline__ bool divide_bins(HeldEntries<kHeld>& held, BinMap map, uint32_t k,
                                             const Team<S>& team, SharedState& state) {
   constexpr int32_t kParts = kTableBins - 1;
   const Tally& tally = state.tally;
+  constexpr int kTurns = 3;
   int32_t floor_bin = floor_bin_of(tally, map);
 #pragma unroll 1
-  for (int turn = 0; turn < 2; ++turn) {
+  for (int turn = 0; turn < kTurns; ++turn) {
     const auto cut = static_cast<int32_t>(tally.cut.bin);
-    if (cut == kParts || (is_complete(tally, floor_bin) && tally.cut.inside <= kMaxResidual)) break;
-    map = {map.scale * kParts, (map.shift - static_cast<float>(cut)) * kParts, kParts - 1};
+    if (is_complete(tally, floor_bin) && tally.cut.inside <= kMaxResidual) break;
+    if (cut != kParts) {
+      map = {map.scale * kParts, (map.shift - static_cast<float>(cut)) * kParts, kParts - 1};
+    } else if (turn == 0) {
+      const float low = (kParts - map.shift) / map.scale;
+      __syncthreads();  // the tally has been read, and the tables
+      map = map_between(low, highest_in(held, cut, team, state), kTableBins);
+    } else {
+      break;
+    }
     const auto finer = [&](int32_t bin, auto&& part) {
       return bin > cut ? kParts : bin < cut ? -1 : static_cast<int32_t>(part());
     };
@@ -245,7 +275,12 @@ __device__ __noinline__ void finish_otherwise(const Params<kMapped>& params, uin
       const ResidentRanks<D, kLoads> ranks(x, row, deal);
       select_slowly(ranks, state.tally.highest_floor, out, team, memory, kRoom);
     } else {
-      const RowRanks<D> ranks(row, team.rank(), team.size_log2());
+      RowRanks<D> ranks(row, team.rank(), team.size_log2());
+      if constexpr (kQueue != 0) {
+        if (ranks.deal.steps <= StepQueue<D, kLoads, kQueue>::kDepth) {
+          ranks.held = reinterpret_cast<const uint4*>(memory.queue) + threadIdx.x;
+        }
+      }
       select_slowly(ranks, state.tally.highest_floor, out, team, memory, kRoom);
     }
   }

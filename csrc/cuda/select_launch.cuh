@@ -44,7 +44,10 @@ KernelSymbol find_either(const LaunchConfig& config) {
       }
       return find_select_kernel<D, kMapped, 0, kResident>(config);
     case kFewEntries:
-      return find_select_kernel<D, kMapped, kMostLoadsLog2<D>, kFewEntries, true>(config);
+      if (config.queue_bytes > 0) {
+        return find_select_kernel<D, kMapped, kMostLoadsLog2<D>, kFewEntries, true>(config);
+      }
+      return find_select_kernel<D, kMapped, kMostLoadsLog2<D>, kFewEntries>(config);
     case kSomeEntries:
       if (config.queue_bytes > 0) {
         return symbol_of<

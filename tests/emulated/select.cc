@@ -24,7 +24,10 @@ void run(const LaunchConfig& c, const KernelParams& params) {
       }
       return select_kernel<kDtype, S, 0, kResident, false, false>(params);
     case kFewEntries:
-      return select_kernel<kDtype, S, kMostLoads, kFewEntries, true, false>(params);
+      if (c.queue_bytes > 0) {
+        return select_kernel<kDtype, S, kMostLoads, kFewEntries, true, false>(params);
+      }
+      return select_kernel<kDtype, S, kMostLoads, kFewEntries, false, false>(params);
     case kSomeEntries:
       if (c.queue_bytes > 0) {
         return select_kernel<kDtype, Scope::kCluster, kMostLoads, kSomeEntries, true, false>(
