@@ -24,7 +24,7 @@ constexpr int64_t kMaxFastK = 4096;
 // thread's registers: where many blocks share a row, where one or two do, and for k near kMaxFastK.
 // A share of one step stays in registers as it is.
 constexpr int kResident = 0;
-constexpr int kFewEntries = 4;
+constexpr int kFewEntries = 6;
 constexpr int kSomeEntries = 10;
 constexpr int kManyEntries = 24;
 

@@ -26,7 +26,7 @@ RESIDUALS = (255, 256, 257)  # elements of one bin that are, and are not, ranked
 _THREADS, _WARP = 512, 32
 _FIXED_SHARED_BYTES, _ENTRY_BYTES, _GRID_ENTRIES = 14 * 1024, 8, 40 * 512
 # Entries a thread, and bytes of loads under way.
-_STAGINGS = ((8, 0), (4, 0), (4, 128 << 10), (10, 0), (10, 128 << 10), (24, 0))
+_STAGINGS = ((8, 0), (6, 0), (6, 128 << 10), (10, 0), (10, 128 << 10), (24, 0))
 
 
 @dataclass(frozen=True)

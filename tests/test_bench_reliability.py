@@ -16,13 +16,13 @@ from bench import endurance, reliability, sanitize, tested
 from bench.results import Document, command_line, load
 
 MANGLED = (
-    "void tl_topk::select_kernel<(tl_topk::Dtype)1, (tl_topk::Scope)1, 1, 4u, true, false>"
+    "void tl_topk::select_kernel<(tl_topk::Dtype)1, (tl_topk::Scope)1, 1, 6u, true, false>"
     "(std::conditional<false, tl_topk::MappedParams, tl_topk::KernelParams>::type)"
 )
 
 
 def test_kernels_have_short_names() -> None:
-    assert sanitize._short(MANGLED) == "select_kernel<Dtype 1, Scope 1, 1, 4u, true, false>"
+    assert sanitize._short(MANGLED) == "select_kernel<Dtype 1, Scope 1, 1, 6u, true, false>"
     name = "tl_topk::(anonymous namespace)::local_lengths_kernel(tl_topk::LengthsArgs)"
     assert sanitize._short(name) == "local_lengths_kernel"
 

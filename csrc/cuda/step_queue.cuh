@@ -51,7 +51,13 @@ class StepQueue {
   __device__ __forceinline__ StepQueue(const Row<D>& row, const Deal& deal, unsigned char* memory)
       : mine_(reinterpret_cast<uint4*>(memory) + threadIdx.x),
         first_(ptx::keep(row.index(deal.vector(0, 0)))),
-        stride_(ptx::keep(row.index(deal.vector(1, 0)) - first_)) {}
+        stride_(ptx::keep(row.index(deal.vector(1, 0)) - first_)),
+        whole_(0) {
+    if (first_ >= row.length) return;  // also where it begins before the row
+    const uint32_t last = index(deal.steps - 1, 0) + (kPerVector - 1);
+#pragma unroll
+    for (uint32_t u = 0; u < kLoads; ++u) whole_ += last + u * stride_ < row.length;
+  }
 
   // Asks for the first steps of a share. They are taken in the order of the deal.
   __device__ __forceinline__ void fill(const Row<D>& row, const Deal& deal) const {
@@ -61,25 +67,15 @@ class StepQueue {
   // Asks for the i-th step, or for nothing past the end. The step kDepth before it is done with.
   __device__ __forceinline__ void push(uint32_t i, const Row<D>& row, const Deal& deal) const {
     if (i < deal.steps) {
-      const uint32_t at = index(deal.step(i), 0);
-      const uint32_t last = at + (kLoads - 1) * stride_ + (kPerVector - 1);
-      if (at < row.length && last < row.length && !row.unaligned) {
-        const auto* const from = reinterpret_cast<const uint4*>(row.first + at);
+      const uint32_t step = deal.step(i);
+      const auto* const from = reinterpret_cast<const uint4*>(row.first + index(step, 0));
 #pragma unroll
-        for (uint32_t u = 0; u < kLoads; ++u) {
+      for (uint32_t u = 0; u < kLoads; ++u) {
+        if (u < whole_) {
           ptx::copy_vector_async(slot(i, u), from + size_t{u} * (stride_ / kPerVector));
         }
-      } else {
-#pragma unroll 1
-        for (uint32_t u = 0; u < kLoads; ++u) {
-          const uint32_t v = deal.vector(u, deal.step(i));
-          if (row.is_inside(v)) {
-            ptx::copy_vector_async(slot(i, u), row.address(v));
-          } else {
-            *slot(i, u) = row.load_edge(v);
-          }
-        }
       }
+      if (whole_ < kLoads) push_edges(i, step, row);
     }
     ptx::commit_copies();
   }
@@ -107,6 +103,22 @@ class StepQueue {
 
  private:
   static constexpr uint32_t kPerVector = Row<D>::kPerVector;
+
+  // The loads that do not lie in the row at every step. Those that never do are put there once.
+  __device__ __forceinline__ void push_edges(uint32_t i, uint32_t step, const Row<D>& row) const {
+#pragma unroll 1
+    for (uint32_t u = whole_; u < kLoads; ++u) {
+      const bool never =
+          static_cast<int32_t>(first_ + u * stride_) >= static_cast<int32_t>(row.length);
+      if (never && i >= kDepth) break;
+      const uint32_t v = (index(step, u) + row.misaligned) / kPerVector;
+      if (row.is_inside(v)) {
+        ptx::copy_vector_async(slot(i, u), row.address(v));
+      } else {
+        *slot(i, u) = row.load_edge(v);
+      }
+    }
+  }
 
   // Waits for the i-th step; kDepth - 1 steps after it have been asked for.
   __device__ __forceinline__ void pop(uint32_t i, uint32_t flip,
@@ -149,6 +161,7 @@ class StepQueue {
   uint4* mine_;
   uint32_t first_;   // index of this lane's first element
   uint32_t stride_;  // elements from one load to the next
+  uint32_t whole_;   // so many of the loads lie in the row at every step
 };
 
 // With no shared memory to spare: one step, in registers.
