@@ -36,7 +36,7 @@ struct SharedMemory {
                                           uint32_t listed, uint32_t sort_entries)
       : state(*reinterpret_cast<SharedState*>(memory)),
         queue(memory + sizeof(SharedState)),
-        list(reinterpret_cast<Entry*>(queue + queue_bytes)),
+        list(reinterpret_cast<Entry*>(queue + (queue_bytes > 0 ? queue_bytes + kQueueSlack : 0))),
         sort_buffer(list + max(listed, sort_entries)) {}
 };
 
@@ -278,7 +278,7 @@ __device__ __noinline__ void finish_otherwise(const Params<kMapped>& params, uin
       RowRanks<D> ranks(row, team.rank(), team.size_log2());
       if constexpr (kQueue != 0) {
         if (ranks.deal.steps <= StepQueue<D, kLoads, kQueue>::kDepth) {
-          ranks.held = reinterpret_cast<const uint4*>(memory.queue) + threadIdx.x;
+          ranks.held = StepQueue<D, kLoads, kQueue>::slots(row, memory.queue);
         }
       }
       select_slowly(ranks, state.tally.highest_floor, out, team, memory, kRoom);

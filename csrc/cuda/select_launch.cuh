@@ -10,7 +10,8 @@
 
 namespace tl_topk {
 
-static_assert(sizeof(SharedState) <= kFixedSharedBytes, "config.h promises less than is used");
+static_assert(sizeof(SharedState) + kQueueSlack <= kFixedSharedBytes,
+              "config.h promises less than is used");
 
 template <auto kKernel>
 KernelSymbol symbol_of() {

@@ -35,8 +35,7 @@ struct GridState {
   uint32_t highest_floor;  // key
 };
 
-// The fixed part. What follows it, the queue of steps first, begins at a multiple of 128 bytes: out
-// of step with the 32 bytes that memory sends at a time, filling the queue took half as long again.
+// The fixed part. What follows it, the queue of steps first, begins at a multiple of 128 bytes.
 struct alignas(128) SharedState {
   union {                                  // used one after the other
     CountTable tables[kMaxClusterBlocks];  // every block's, by rank

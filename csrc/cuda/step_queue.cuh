@@ -39,6 +39,8 @@ __device__ __forceinline__ void widen_step(const uint4 (&loaded)[kLoads], uint32
   }
 }
 
+constexpr uint32_t kQueueSlack = 128;
+
 // Of `kBytes` in shared memory. Threads read back what they asked for themselves, so no barrier is
 // needed. Loads into registers would not do: one that is awaited waits for those after it.
 template <Dtype D, int kLoads, int64_t kBytes>
@@ -49,7 +51,7 @@ class StepQueue {
   static_assert((kDepth & (kDepth - 1)) == 0);
 
   __device__ __forceinline__ StepQueue(const Row<D>& row, const Deal& deal, unsigned char* memory)
-      : mine_(reinterpret_cast<uint4*>(memory) + threadIdx.x),
+      : mine_(slots(row, memory)),
         first_(ptx::keep(row.index(deal.vector(0, 0)))),
         stride_(ptx::keep(row.index(deal.vector(1, 0)) - first_)),
         whole_(0) {
@@ -57,6 +59,14 @@ class StepQueue {
     const uint32_t last = index(deal.steps - 1, 0) + (kPerVector - 1);
 #pragma unroll
     for (uint32_t u = 0; u < kLoads; ++u) whole_ += last + u * stride_ < row.length;
+  }
+
+  // This thread's slots, kThreads apart. They lie as the row does relative to the 128 bytes of a
+  // line: out of step with it, filling them took half as long again. `memory` has kQueueSlack bytes
+  // more for that.
+  static __device__ __forceinline__ uint4* slots(const Row<D>& row, unsigned char* memory) {
+    const auto at = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(row.address(0)));
+    return reinterpret_cast<uint4*>(memory + at % kQueueSlack) + threadIdx.x;
   }
 
   // Asks for the first steps of a share. They are taken in the order of the deal.

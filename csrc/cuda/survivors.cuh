@@ -48,8 +48,9 @@ __device__ __forceinline__ uint32_t voters_below() {
 template <uint32_t kHeld_>
 struct HeldEntries {
   static constexpr uint32_t kHeld = kHeld_;
-  // One branch a warp skips the rest, which is seldom there.
+  // One branch a warp skips what is seldom there, and another within it what is seldom even then.
   static constexpr uint32_t kUsual = kHeld <= 8 ? 1 : kHeld * 3 / 4;
+  static constexpr uint32_t kOften = kHeld <= 8 ? (kHeld + 1) / 2 : kHeld;
 
   const Entry* list;
   uint32_t count;
@@ -57,10 +58,12 @@ struct HeldEntries {
   Entry entry[kHeld];
   int32_t bin[kHeld];  // -1: there is no entry
   bool more;           // does this warp hold more than kUsual a lane?
+  bool most;           // more than kOften?
 
   __device__ __forceinline__ HeldEntries(const Entry* list_, uint32_t count_, const BinMap& map_)
       : list(list_), count(count_), map(map_) {
     more = count > kThreads * kUsual + threadIdx.x / kWarp * kWarp;
+    most = count > kThreads * kOften + threadIdx.x / kWarp * kWarp;
     for_each([&](uint32_t u) {
       // Past the list's end lies what was there before: read, but never looked at.
       const uint32_t i = u * kThreads + threadIdx.x;
@@ -76,7 +79,11 @@ struct HeldEntries {
     for (uint32_t u = 0; u < kUsual; ++u) f(u);
     if (more) {
 #pragma unroll
-      for (uint32_t u = kUsual; u < kHeld; ++u) f(u);
+      for (uint32_t u = kUsual; u < kOften; ++u) f(u);
+      if (kOften < kHeld && most) {
+#pragma unroll
+        for (uint32_t u = kOften; u < kHeld; ++u) f(u);
+      }
     }
   }
 };
