@@ -88,7 +88,7 @@ _NOTES = {
     ),
     SCORED_SUITE: (
         "Bold: where the default policy takes what is more than 5 % slower. The run ended before"
-        " 8 heads, and most of 16 heads with four queries. Both ways have become faster since."
+        " 16 heads, and 32 heads with eight queries of several sequences."
     ),
     HOST_SUITE: (
         "A TileLang JIT kernel's call takes part where TileLang can be imported: it took 10.1 us"
