@@ -36,7 +36,7 @@ from bench.results import (
 __all__ = ["crossings", "crossover", "host", "phases"]
 
 _READABLE_US = 0.35  # a bar as long has room for a number
-_ABOVE = (0, 0.025, 1, 0.975)  # the small print
+_PADDING = 1.0  # of legends above the small print
 
 
 def host(documents: dict[str, Document]) -> Figure | None:
@@ -93,7 +93,7 @@ def phases(documents: dict[str, Document]) -> Figure | None:
     _name_bars(panel, begin.tolist(), around.tolist())
     panel.grid(axis="y", visible=False)
     panel.set_xlabel("microseconds")
-    figure.legend(loc="outside lower center", bbox_to_anchor=_ABOVE, ncols=4, frameon=False)
+    figure.legend(loc="outside lower center", borderpad=_PADDING, ncols=4, frameon=False)
     ks = sorted({launch.case.k for launch in launches})
     title = f"Where a launch spends its time, k = {', '.join(map(str, ks))}"
     return titled(figure, title, [document])
@@ -136,7 +136,7 @@ def crossover(documents: dict[str, Document]) -> Figure | None:
         for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
     figure.legend(
-        list(handles.values()), list(handles), loc="outside lower center", bbox_to_anchor=_ABOVE,
+        list(handles.values()), list(handles), loc="outside lower center", borderpad=_PADDING,
         ncols=2, frameon=False,
     )  # fmt: skip
     return titled(figure, "Scores and selection in one kernel, or one after the other", [document])

@@ -46,7 +46,7 @@ def _latency(document: Document) -> Figure:
     length_axis(panel, (m.case.width for m in single))
     time_axis(panel)
     panel.set(xlabel="length of the row", ylabel="microseconds")
-    panel.legend(fontsize=7, frameon=False)
+    figure.legend(loc="outside lower center", ncols=3, fontsize=7, frameon=False, borderpad=1.2)
     return titled(figure, "One row, k = 2048, normal float32", [document])
 
 
@@ -93,7 +93,7 @@ def _phase_figure(documents: dict[str, Document]) -> Figure:
                edgecolor=GREY)  # fmt: skip
     panel.grid(axis="y", visible=False)
     panel.set_xlabel("microseconds")
-    figure.legend(loc="outside lower center", ncols=6, frameon=False, fontsize=8)
+    figure.legend(loc="outside lower center", ncols=6, frameon=False, fontsize=8, borderpad=2)
     used = [documents["tile_phases"], documents[PHASES_SUITE]]
     return titled(figure, "Where a launch spends its time, one row, k = 2048", used)
 
