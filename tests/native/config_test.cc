@@ -42,6 +42,14 @@ void fits(const Problem& p, const DeviceFacts& device) {
       int64_t{c.threads} * c.vectors_per_thread * 16 / tl_topk::element_size(p.dtype);
   if (c.entries_per_thread == tl_topk::kResident) CHECK(a_step * c.blocks_per_row >= p.width);
   CHECK(p.order == Order::kAny ? c.sort_entries == 0 : c.sort_entries >= p.k);
+  // Steps are queued where there are several, and a kernel for it.
+  const bool queued = c.queue_bytes > 0;
+  CHECK(!queued || tl_topk::has_deep_queue(device.compute_capability));
+  CHECK(!queued || c.queue_bytes == tl_topk::kQueueBytes);
+  CHECK(!queued || c.scope == Scope::kGrid ||
+        p.width > tl_topk::kElementsPerStep * c.blocks_per_row);
+  CHECK(!queued || c.entries_per_thread == tl_topk::kFewEntries ||
+        (c.entries_per_thread == tl_topk::kSomeEntries && c.scope != Scope::kBlock));
 }
 
 void every_problem_fits_every_device() {
