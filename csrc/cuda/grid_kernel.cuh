@@ -94,9 +94,9 @@ __device__ __forceinline__ void share_row(const Params<kMapped>& params, const R
   const auto out = make_output<kMapped>(params, meeting.row(), row, state.mapping);
   const Deal deal(row.vectors(), kLoadsLog2, meeting.block(), meeting.blocks_log2());
   StepQueue<D, kLoads, kDeepQueue> queue(row, deal, memory.queue);
+  const MappingReader mapping(params, meeting.row());
   queue.fill(row, deal);
 
-  const MappingReader mapping(params, meeting.row());
   prepare<kLoads>(params, row, meeting.blocks_log2(), state);
   if (threadIdx.x == 0) state.grid.highest_floor = 0;
   meeting.open();

@@ -140,6 +140,11 @@ struct Deal {
     return step < steps ? step : step - steps;
   }
 
+  // Its inverse: when a step is taken.
+  __device__ __forceinline__ uint32_t order(uint32_t step) const {
+    return step < steps / 2 ? step + steps - steps / 2 : step - steps / 2;
+  }
+
   // The vector that this lane reads as load u of a step; past the row's end when there is none.
   __device__ __forceinline__ uint32_t vector(uint32_t u, uint32_t step) const {
     return ((u * stride + stream) * steps + step) * kWarp + threadIdx.x % kWarp;

@@ -352,13 +352,11 @@ __device__ __forceinline__ void select_row(const Params<kMapped>& params, uint32
   const Deal deal(row.vectors(), kLoadsLog2, team.rank(), team.size_log2());
   [[maybe_unused]] uint4 loaded[kLoads];
   [[maybe_unused]] StepQueue<D, kLoads, kQueue> queue(row, deal, memory.queue);
-  if constexpr (kOneStep) {
-    load_step<D, kLoads>(row, deal, deal.step(0), loaded);
-  } else {
-    queue.fill(row, deal);
-  }
-
+  if constexpr (kOneStep) load_step<D, kLoads>(row, deal, deal.step(0), loaded);
+  // Behind a queue's loads it would arrive last.
   const MappingReader mapping(params, row_number);
+  if constexpr (!kOneStep) queue.fill(row, deal);
+
   prepare<kLoads>(params, row, team.size_log2(), state);
   team.open(out.sorted_bytes());
 

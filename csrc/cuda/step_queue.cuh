@@ -54,11 +54,13 @@ class StepQueue {
       : mine_(slots(row, memory)),
         first_(ptx::keep(row.index(deal.vector(0, 0)))),
         stride_(ptx::keep(row.index(deal.vector(1, 0)) - first_)),
-        whole_(0) {
-    if (first_ >= row.length) return;  // also where it begins before the row
+        whole_(0),
+        edge_(kNone) {
+    const bool before = static_cast<int32_t>(first_) < 0;  // begins before the row
     const uint32_t last = index(deal.steps - 1, 0) + (kPerVector - 1);
 #pragma unroll
-    for (uint32_t u = 0; u < kLoads; ++u) whole_ += last + u * stride_ < row.length;
+    for (uint32_t u = 0; u < kLoads; ++u) whole_ += !before && last + u * stride_ < row.length;
+    if (whole_ < kLoads) read_edge(row, deal, before);
   }
 
   // This thread's slots, kThreads apart. They lie as the row does relative to the 128 bytes of a
@@ -112,7 +114,37 @@ class StepQueue {
   }
 
  private:
+  using Raw = typename Row<D>::Raw;
   static constexpr uint32_t kPerVector = Row<D>::kPerVector;
+  static constexpr uint32_t kNone = ~0u;
+
+  // Reads the vector of this thread's that lies partly in the row, of which there seldom are two:
+  // early, for behind all that is asked for below it would arrive last.
+  __device__ __forceinline__ void read_edge(const Row<D>& row, const Deal& deal, bool before) {
+    constexpr uint32_t kStride = kWarp * kPerVector;  // from one step to the next
+    uint32_t step = 0;
+    if (!before) {
+      const uint32_t begin = first_ + whole_ * stride_;
+      if (static_cast<int32_t>(begin) >= static_cast<int32_t>(row.length)) return;
+      const uint32_t rest = row.length - 1 - begin;
+      if (rest % kStride >= kPerVector - 1) return;  // the row ends with a vector, or between them
+      step = rest / kStride;
+    }
+    const uint32_t at = index(step, before ? 0 : whole_);
+#pragma unroll
+    for (uint32_t j = 0; j < kPerVector; ++j) {
+      edge_raw_[j] = at + j < row.length ? row.first[at + j] : static_cast<Raw>(~Raw{0});
+    }
+    edge_ = deal.order(step);
+  }
+  // What has been read goes where the rest of its step is.
+  __device__ __forceinline__ void put_edge(uint32_t i) const {
+    if (i != edge_) return;
+    const bool before = static_cast<int32_t>(first_) < 0;
+    auto* const to = reinterpret_cast<Raw*>(slot(i, before ? 0 : whole_));
+#pragma unroll
+    for (uint32_t j = 0; j < kPerVector; ++j) to[j] = edge_raw_[j];
+  }
 
   // The loads that do not lie in the row at every step. Those that never do are put there once.
   __device__ __forceinline__ void push_edges(uint32_t i, uint32_t step, const Row<D>& row) const {
@@ -124,7 +156,7 @@ class StepQueue {
       const uint32_t v = (index(step, u) + row.misaligned) / kPerVector;
       if (row.is_inside(v)) {
         ptx::copy_vector_async(slot(i, u), row.address(v));
-      } else {
+      } else if (i != edge_ || u != (static_cast<int32_t>(first_) < 0 ? 0 : whole_)) {
         *slot(i, u) = row.load_edge(v);
       }
     }
@@ -134,6 +166,7 @@ class StepQueue {
   __device__ __forceinline__ void pop(uint32_t i, uint32_t flip,
                                       float (&x)[kLoads * Row<D>::kPerVector]) const {
     ptx::await_copies<kDepth - 1>();
+    put_edge(i);
     uint4 loaded[kLoads];
 #pragma unroll
     for (uint32_t u = 0; u < kLoads; ++u) loaded[u] = *slot(i, u);
@@ -172,6 +205,8 @@ class StepQueue {
   uint32_t first_;   // index of this lane's first element
   uint32_t stride_;  // elements from one load to the next
   uint32_t whole_;   // so many of the loads lie in the row at every step
+  uint32_t edge_;    // when the vector is taken that lies partly in the row, or kNone
+  Raw edge_raw_[kPerVector];
 };
 
 // With no shared memory to spare: one step, in registers.
