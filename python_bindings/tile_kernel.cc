@@ -33,7 +33,8 @@ void TileKernel::operator()(const Problem& problem, const TopKArgs& args, void* 
                             int device) const {
   const int64_t rows = problem.rows;
   if (rows == 0 || problem.k == 0) return;
-  // The kernel loads whole vectors from the 16-byte boundary below the lowest score on.
+  // The kernel loads whole vectors from the 16-byte boundary below the lowest score on; what the
+  // last scores fill only in part is read score by score, for behind it there may be nothing.
   const int64_t size = element_size(problem.dtype);
   const auto first = reinterpret_cast<uintptr_t>(args.scores);
   const int64_t span = (rows - 1) * args.scores_stride;  // from the first row to the last
@@ -43,9 +44,9 @@ void TileKernel::operator()(const Problem& problem, const TopKArgs& args, void* 
   const int64_t end = (skew + (span > 0 ? span : 0) + problem.width) * size;
   void* const lists = room > 0 ? static_cast<char*>(workspace) + counter_bytes(rows) : nullptr;
   const DeviceGuard guard(device);
-  launch(reinterpret_cast<void*>(boundary), (end + kVectorBytes - 1) / kVectorBytes, skew,
-         args.scores_stride, problem.width, const_cast<void*>(args.lengths.data),
-         kind_of(args.lengths), const_cast<void*>(args.row_starts.data), kind_of(args.row_starts),
+  launch(reinterpret_cast<void*>(boundary), end / kVectorBytes, skew, args.scores_stride,
+         problem.width, const_cast<void*>(args.lengths.data), kind_of(args.lengths),
+         const_cast<void*>(args.row_starts.data), kind_of(args.row_starts),
          static_cast<void*>(args.indices), args.indices_stride, args.values, args.values_stride,
          int64_t{args.values != nullptr}, workspace, lists, room, problem.k, blocks_per_row,
          static_cast<int64_t>(problem.order), int64_t{problem.largest}, rows * blocks_per_row,

@@ -129,9 +129,9 @@ class EmulatedSelector:
         rows, width = scores.shape
         room = CAPACITIES[self.which.capacity] if room is None else room
         per_vector = 16 // scores.itemsize
-        vectors = -(-(skew + scores.size) // per_vector)
+        vectors = (skew + scores.size) // per_vector  # whole ones
         # NaN all around: what is outside must not matter.
-        memory = np.full((vectors + 2) * per_vector, -1, dtype=f"i{scores.itemsize}")
+        memory = np.full((vectors + 3) * per_vector, -1, dtype=f"i{scores.itemsize}")
         boundary = -memory.ctypes.data % 16 // scores.itemsize
         memory = memory[boundary:]
         memory[skew : skew + scores.size] = scores.view(memory.dtype).ravel()

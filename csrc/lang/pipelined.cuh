@@ -130,14 +130,25 @@ __device__ __forceinline__ float find_floor(int step, float floor, const Word* s
 
 // Adds this thread's scores that pass the floor and are of the row to the list, if there is room;
 // counts them anyway. It holds kVectors vectors; the first score's index is `first`, and from
-// vector to vector kThreads of them lie between. One reservation a warp. In whole warps.
+// vector to vector kThreads of them lie between. The row begins `start` scores behind `scores`, and
+// what it has past the first `whole` of them is read here. One reservation a warp. In whole warps.
 template <int kDtype, int kThreads, int kVectors, typename Word>
-__device__ __forceinline__ void append(void* list_words, int* count, int capacity, const Word* held,
-                                       int first, int length, float floor, int largest) {
+__device__ __forceinline__ void append(void* list_words, int* count, int capacity, Word* held,
+                                       const void* scores, int64_t start, int whole, int first,
+                                       int length, float floor, int largest) {
   constexpr int kPerVector = 16 / sizeof(Word);
   constexpr int kApart = kThreads * kPerVector;
   auto* const list = static_cast<uint64_t*>(list_words);
   const auto flip = flip_of<kDtype>(largest);
+  if (whole < length) {
+#pragma unroll
+    for (int e = 0; e < kVectors * kPerVector; ++e) {
+      const int index = first + e / kPerVector * kApart + e % kPerVector;
+      if (index >= whole && index < length) {
+        held[e] = static_cast<const Word*>(scores)[start + index];
+      }
+    }
+  }
   uint32_t passing = 0;
 #pragma unroll
   for (int e = 0; e < kVectors * kPerVector; ++e) {
@@ -265,11 +276,13 @@ struct Task {
   }
 };
 
-// The end of a row that the block holds whole, kHeld scores a thread in vectors that lie as
-// append() has them; the row begins with number `head` of them. `list`: kHeld * kThreads ranks.
+// The end of a row that the block holds, kHeld scores a thread in vectors that lie as append() has
+// them; the row begins with number `head` of them, and what it has past the first `whole` scores is
+// read here. `list`: kHeld * kThreads ranks.
 template <int kDtype, int kThreads, int kHeld, typename Word, typename... Rest>
-__device__ __forceinline__ void finish_short(const Word* held, int head, void* list_words,
-                                             void* scratch_words, void* clocks, Rest... rest) {
+__device__ __forceinline__ void finish_short(const Word* held, int head, int whole,
+                                             void* list_words, void* scratch_words, void* clocks,
+                                             Rest... rest) {
   constexpr int kPerVector = 16 / sizeof(Word);
   const Task<kDtype, kThreads> task(rest...);
   const auto& row = task.row;
@@ -287,7 +300,9 @@ __device__ __forceinline__ void finish_short(const Word* held, int head, void* l
     const int index = (e / kPerVector * kThreads + static_cast<int>(threadIdx.x)) * kPerVector +
                       e % kPerVector - head;
     const bool inside = static_cast<uint32_t>(index) < row.length;
-    const uint64_t rank = inside ? rank_of(oriented<kDtype>(held[e], row.flip), index) : 0;
+    const uint64_t rank = !inside         ? 0
+                          : index < whole ? rank_of(oriented<kDtype>(held[e], row.flip), index)
+                                          : row.rank(index);
     list[e * kThreads + threadIdx.x] = rank;
     if (inside) lowest = min(lowest, key_of_rank(rank));
     highest = max(highest, key_of_rank(rank));

@@ -41,7 +41,7 @@ _FLOOR_WORDS = 192  # lang::FloorScratch
 _DTYPES = {"float32": (0, "int32", 4), "float16": (1, "int16", 8), "bfloat16": (2, "int16", 8)}
 
 #: What ``launch`` takes. ``scores`` is the 16-byte boundary below the first score, ``vectors`` how
-#: many vectors there are from it to the last score, ``skew`` how many scores lie between. Kinds of
+#: many whole vectors there are from it to the last score, ``skew`` how many scores lie between. Kinds of
 #: integer vectors: 0 not given, 1 int32, 2 int64. ``counters`` (two a row) and ``lists`` (``room``
 #: entries of 8 bytes a row) are zero, and left so. ``order``: 0 any, 1 index, 2 value.
 ARGUMENTS = (
@@ -170,6 +170,7 @@ def _trace(which: Specialisation) -> Any:
             start = T.alloc_local((1,), "int64")
             first = T.alloc_local((1,), "int64")
             length = T.alloc_local((1,), "int32")
+            whole = T.alloc_local((1,), "int32")
             head = T.alloc_local((1,), "int32")
             row_vectors = T.alloc_local((1,), "int32")
             parts = T.alloc_local((1,), "int32")
@@ -202,12 +203,18 @@ def _trace(which: Specialisation) -> Any:
             first[0] = start[0] // per_vector
             head[0] = T.cast(start[0] % per_vector, "int32")
             row_vectors[0] = (length[0] + head[0] + (per_vector - 1)) // per_vector
+            # So many of the row's scores lie in whole vectors of the matrix.
+            whole[0] = T.cast(
+                T.min(vectors * per_vector - start[0], T.cast(length[0], "int64")), "int32"
+            )
             if row_vectors[0] <= alone // per_vector:
                 # One block holds it all in registers.
                 if part[0] == 0:
                     for u in T.unroll(alone // THREADS // per_vector):
                         # Nothing is read of rows that are wanted whole: they may be nowhere.
-                        if u * THREADS + thread < row_vectors[0] and length[0] > k:
+                        if (u * THREADS + thread) * per_vector - head[0] < whole[0] and length[
+                            0
+                        ] > k:
                             for e in T.vectorized(per_vector):
                                 held[u * per_vector + e] = scores[
                                     first[0] + u * THREADS + thread, e
@@ -217,6 +224,7 @@ def _trace(which: Specialisation) -> Any:
                         f"{lang}finish_short<{code}, {THREADS}, {alone // THREADS}>",
                         T.address_of(held[0]),
                         head[0],
+                        whole[0],
                         T.address_of(entries[0]),
                         T.address_of(scratch[0]),
                         T.address_of(values[0]),
@@ -237,7 +245,7 @@ def _trace(which: Specialisation) -> Any:
                     T.call_extern("handle", f"{lang}mark", T.address_of(values[0]), 6)
             else:
                 # Parts are whole tiles. What the last tile copies past the row's end is looked at
-                # in vain; past the matrix's end nothing is copied.
+                # in vain; past the matrix's last whole vector nothing is copied.
                 tiles[0] = T.ceildiv(row_vectors[0], tile_vectors)
                 each[0] = T.call_extern("int32", f"{lang}tiles_each", tiles[0], blocks)
                 parts[0] = T.call_extern("int32", f"{lang}parts_of", tiles[0], each[0])
@@ -302,6 +310,9 @@ def _trace(which: Specialisation) -> Any:
                                 T.address_of(count[0]),
                                 capacity,
                                 T.address_of(held[0]),
+                                T.address_of(scores[0, 0]),
+                                start[0],
+                                whole[0],
                                 (place[0] + step * tile_vectors + thread) * per_vector - head[0],
                                 length[0],
                                 floor[0],
