@@ -64,8 +64,8 @@ class StepQueue {
   }
 
   // This thread's slots, kThreads apart. They lie as the row does relative to the 128 bytes of a
-  // line: out of step with it, filling them took half as long again. `memory` has kQueueSlack bytes
-  // more for that.
+  // line: out of step with the 32 that memory sends at a time, filling them takes longer. `memory`
+  // has kQueueSlack bytes more for that.
   static __device__ __forceinline__ uint4* slots(const Row<D>& row, unsigned char* memory) {
     const auto at = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(row.address(0)));
     return reinterpret_cast<uint4*>(memory + at % kQueueSlack) + threadIdx.x;
