@@ -41,9 +41,9 @@ _FLOOR_WORDS = 192  # lang::FloorScratch
 _DTYPES = {"float32": (0, "int32", 4), "float16": (1, "int16", 8), "bfloat16": (2, "int16", 8)}
 
 #: What ``launch`` takes. ``scores`` is the 16-byte boundary below the first score, ``vectors`` how
-#: many whole vectors there are from it to the last score, ``skew`` how many scores lie between. Kinds of
-#: integer vectors: 0 not given, 1 int32, 2 int64. ``counters`` (two a row) and ``lists`` (``room``
-#: entries of 8 bytes a row) are zero, and left so. ``order``: 0 any, 1 index, 2 value.
+#: many whole vectors there are from it to the last score, ``skew`` how many scores lie between.
+#: Kinds of integer vectors: 0 not given, 1 int32, 2 int64. ``counters`` (two a row) and ``lists``
+#: (``room`` entries of 8 bytes a row) are zero, and left so. ``order``: 0 any, 1 index, 2 value.
 ARGUMENTS = (
     "scores",
     "vectors",
