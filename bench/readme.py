@@ -70,7 +70,7 @@ _NOTES = {
     "ablation": (
         "Clusters: one block a row instead. Floor: all elements are counted, or go by exact digits."
         " Linear map: bins by a float's leading bits. Push: blocks load one another's counts"
-        " between barriers. Votes: an atomic a lane. Pair ranking: the cut's bin goes by exact"
+        " between barriers. Atomics: lanes vote for their places. Pair ranking: the cut's bin goes by exact"
         " digits."
     ),
     "distributed": (

@@ -9,7 +9,7 @@ enum class Part {
   kFloor,      // without: all elements are counted, as far as the tables hold them
   kLinearMap,  // without: bins by a float's leading bits, four an octave
   kPush,       // without: blocks load one another's tables, between barriers of the cluster
-  kVotes,      // without: every lane takes its places with an atomic of its own
+  kAtomics,    // without: lanes vote for their places, and one takes them for its warp
   kPairs,      // without: the cut's bin goes by exact digits
 };
 

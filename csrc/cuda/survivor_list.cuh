@@ -51,8 +51,9 @@ struct ListPlaces {
   uint32_t before;  // this lane's own come after so many
 };
 __device__ __forceinline__ ListPlaces places_in_list(uint32_t count, uint32_t* listed) {
-  const uint32_t upto = kWith<Part::kVotes> ? warp_inclusive_sum(count) : count;
-  const uint32_t total = kWith<Part::kVotes> ? __shfl_sync(kAllLanes, upto, kWarp - 1) : count;
+  constexpr bool kAlone = kWith<Part::kAtomics>;
+  const uint32_t upto = kAlone ? count : warp_inclusive_sum(count);
+  const uint32_t total = kAlone ? count : __shfl_sync(kAllLanes, upto, kWarp - 1);
   if (total == 0) return {0, 0, 0};
   return {total, take_places(total, listed), upto - count};
 }

@@ -29,19 +29,18 @@ __device__ __forceinline__ BinMap map_between(float low, float ceiling, uint32_t
   return {1.0f, -mapped(low), bins - 1};
 }
 
-// How lanes come to places in a list that they share: each knows how many the others want, and one
-// takes them for the whole warp, from the block's counter of those taken.
+// How lanes come to places in a list that they share: each takes its own from the block's counter
+// of those taken. That is faster than if each knew how many the others want and one took them for
+// the whole warp (bench/results/ablation.json), as the benchmark has it where this is left out.
 __device__ __forceinline__ uint32_t take_places(uint32_t total, uint32_t* taken) {
-  if constexpr (kWith<Part::kVotes>) {
-    return __shfl_sync(kAllLanes, ptx::lane0_add(taken, total), 0);
-  }
-  return total != 0 ? atomicAdd(taken, total) : 0;
+  if constexpr (kWith<Part::kAtomics>) return total != 0 ? atomicAdd(taken, total) : 0;
+  return __shfl_sync(kAllLanes, ptx::lane0_add(taken, total), 0);
 }
 __device__ __forceinline__ uint32_t vote(bool keep) {
-  return kWith<Part::kVotes> ? __ballot_sync(kAllLanes, keep) : keep;
+  return kWith<Part::kAtomics> ? keep : __ballot_sync(kAllLanes, keep);
 }
 __device__ __forceinline__ uint32_t voters_below() {
-  return kWith<Part::kVotes> ? ptx::lanes_below() : 0;
+  return kWith<Part::kAtomics> ? 0 : ptx::lanes_below();
 }
 
 // A block's list of survivors, spread over its registers; kHeld entries a thread.
