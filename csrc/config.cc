@@ -128,8 +128,7 @@ bool widen_to_grid(LaunchConfig& c, const Problem& problem, const DeviceFacts& d
 
 // The most survivors a block is likely to have.
 double survivors_per_block(const Problem& problem, const LaunchConfig& c) {
-  // A list that overflows costs many times what a launch does. With 4.5, which left no more room
-  // than most rows need, one launch of 16 rows in about a hundred had one.
+  // Of all blocks of all launches: a list that overflows costs many times what a launch does.
   constexpr double kDeviations = 6;
   const double share = static_cast<double>(problem.width) / c.blocks_per_row;
   const double passing = share * admitted_share(c.sample, kDeviations);

@@ -97,8 +97,8 @@ class StepQueue {
     pop(0, flip, x);
   }
 
-  // Lists what lies above the floor of all steps; `survivors` counts it, also when there is no more
-  // room.
+  // Lists what lies above the floor of all steps, of which the other queue is given the first;
+  // `survivors` counts it, also when there is no more room.
   template <typename List>
   __device__ __forceinline__ void list_all(const float (&)[kLoads * Row<D>::kPerVector],
                                            const Row<D>& row, const Deal& deal, float floor,
@@ -173,8 +173,8 @@ class StepQueue {
     widen_step<D, kLoads>(loaded, flip, x);
   }
 
-  // Lists this thread's elements of the i-th step that `mine` has a bit for. Few have any, so each
-  // takes its places itself: a prefix sum over the warp would take longer.
+  // Lists this thread's elements of the i-th step that `mine` has a bit for. Few threads have any,
+  // so each takes its places itself.
   template <typename List>
   __device__ __forceinline__ void put(uint32_t i, uint32_t mine, const Row<D>& row,
                                       const Deal& deal, const List& list,

@@ -61,10 +61,9 @@ __device__ __forceinline__ ListPlaces places_in_list(uint32_t count, uint32_t* l
 // A bit for each of x that lies above the floor, element 0 lowest. `orientation`: -1 where smaller
 // is better, else 1.
 //
-// By subtraction, whose sign is shifted in: half the instructions that comparing takes, and half of
-// these are not for the integer units, which are what a step waits for. A difference is 0, whose
-// sign is clear, only of what is equal (denormals are kept, and no floor is -0); what is no number
-// has a clear sign as well.
+// By subtraction, whose sign is shifted in: fewer instructions than comparing and adding up take,
+// and half of them not for the integer units. A difference is 0, whose sign is clear, only of what
+// is equal (denormals are kept, and no floor is -0); what is no number has a clear sign as well.
 template <uint32_t kElements>
 __device__ __forceinline__ uint32_t above_floor(const float (&x)[kElements], float orientation,
                                                 float floor) {
