@@ -67,9 +67,14 @@ uint32_t log2_of(int64_t power_of_two) {
 }
 
 SamplePlan sample_of(const Problem& problem, const LaunchConfig& c) {
-  return plan_sample(static_cast<uint32_t>(problem.width), static_cast<uint32_t>(problem.k),
-                     static_cast<uint32_t>(16 / element_size(problem.dtype)),
-                     static_cast<uint32_t>(c.vectors_per_thread), static_cast<uint32_t>(c.threads),
+  const auto width = static_cast<uint32_t>(problem.width);
+  const auto k = static_cast<uint32_t>(problem.k);
+  const auto per_vector = static_cast<uint32_t>(16 / element_size(problem.dtype));
+  const auto threads = static_cast<uint32_t>(c.threads);
+  if (c.scope == Scope::kCluster && c.entries_per_thread == kResident) {
+    return plan_common_sample(width, k, per_vector, threads);
+  }
+  return plan_sample(width, k, per_vector, static_cast<uint32_t>(c.vectors_per_thread), threads,
                      log2_of(c.blocks_per_row));
 }
 

@@ -8,7 +8,9 @@
 #include <cstdint>
 
 #include "cuda/prefix_sum.cuh"
+#include "cuda/ptx.cuh"
 #include "cuda/row.cuh"
+#include "parts.h"
 
 namespace tl_topk {
 
@@ -16,15 +18,23 @@ constexpr uint32_t kTableBins = 256;
 constexpr uint32_t kTableWords = kTableBins / 2;
 constexpr uint32_t kMaxClusterBlocks = 16;
 
-// One block's counts while it counts: one a bin, so that the hardware can add up equal bins of a
-// warp in one go.
+// One block's counts while it counts.
 struct __align__(16) BinCounts {
   uint32_t bins[kTableBins];
   uint32_t overflow;  // not 0: the block could not keep all that passed its floor
   uint32_t floor_key;
 
-  __device__ __forceinline__ void count(uint32_t bin, bool enabled) {
-    ptx::shared_increment(&bins[bin], enabled);
+  // How many of its bin have been counted before.
+  //
+  // Each lane asks for itself. The other way, where lanes of equal bins vote and one asks for them
+  // all, is slower (bench/results/ablation.json).
+  __device__ __forceinline__ uint32_t count(uint32_t bin, bool enabled) {
+    if constexpr (kWith<Part::kAtomics>) return ptx::shared_take(&bins[bin], enabled);
+    const uint32_t peers = __match_any_sync(kAllLanes, enabled ? bin : kTableBins);
+    const uint32_t first = __ffs(peers) - 1;
+    uint32_t before = 0;
+    if (enabled && threadIdx.x % kWarp == first) before = atomicAdd(&bins[bin], __popc(peers));
+    return __shfl_sync(kAllLanes, before, first) + __popc(peers & ptx::lanes_below());
   }
 };
 
@@ -34,9 +44,11 @@ struct __align__(16) CountTable {
   uint32_t overflow;
   uint32_t floor_key;
 
+  // Also of the bin after the last, where `overflow` lies: 0 of all tables that are used.
   __device__ __forceinline__ uint32_t count(uint32_t bin) const {
-    return reinterpret_cast<const uint16_t*>(words)[bin];
+    return reinterpret_cast<const uint16_t*>(this)[bin];
   }
+  __device__ __forceinline__ uint32_t count_above(uint32_t bin) const { return count(bin + 1); }
 };
 
 // This lane's part of the table: 8 bins summed from the top. By whole warps.
@@ -66,19 +78,43 @@ __device__ __forceinline__ uint4 sum_from_top(const BinCounts& counts) {
           (sum[5] << 16 | sum[4]) + both, (sum[7] << 16 | sum[6]) + both};
 }
 
+// Makes it of what each lane of a warp has summed.
+__device__ __forceinline__ void keep_table(const BinCounts& counts, uint4 sums, CountTable& table) {
+  const uint32_t lane = threadIdx.x % kWarp;
+  reinterpret_cast<uint4*>(table.words)[lane] = sums;
+  if (lane == 0) {
+    table.overflow = counts.overflow;
+    table.floor_key = counts.floor_key;
+  }
+}
+
 constexpr uint32_t kNoBin = 0xffffffffu;
+
+// The bin that holds the k-th element, in one vector.
+struct __align__(16) TableCut {
+  uint32_t bin;            // kNoBin at first, and if none does
+  uint32_t above;          // elements in higher bins
+  uint32_t inside;         // elements in the bin
+  uint32_t complete_from;  // the lowest bin of which no block has rejected anything; kNoBin where
+                           // some block could not keep or count all
+
+  // No bin is in question yet.
+  static __device__ __forceinline__ TableCut none() { return {kNoBin, 0, kNoBin, kNoBin}; }
+  __device__ __forceinline__ bool found() const { return bin != kNoBin; }
+  __device__ __forceinline__ bool complete() const { return bin >= complete_from; }
+};
 
 // What the tables of all blocks say together; in shared memory, found by some warps for all.
 struct __align__(16) Tally {
-  Crossing cut;            // the bin that holds the k-th element; kNoBin at first, and if none does
+  TableCut cut;
   uint32_t overflow;       // some block could not keep or count all
-  uint32_t highest_floor;  // keys
-  uint32_t lowest_floor;
+  uint32_t highest_floor;  // key
 };
 
-// Ends in a barrier.
+// `bin_of(key)`: of a floor; -1 where it lies below all bins. Ends in a barrier.
+template <typename BinOf>
 __device__ __forceinline__ void tally_tables(const CountTable* tables, uint32_t blocks_log2,
-                                             uint32_t k, Tally& tally) {
+                                             uint32_t k, BinOf&& bin_of, Tally& tally) {
   const uint32_t blocks = 1u << blocks_log2;
   const uint32_t lane = threadIdx.x % kWarp;
   const uint32_t warp = threadIdx.x / kWarp;
@@ -97,8 +133,10 @@ __device__ __forceinline__ void tally_tables(const CountTable* tables, uint32_t 
     const uint32_t high = both >> 16;
     const uint32_t low = both & 0xffff;
     if (lane < kSettled && higher < k && k <= low) {
-      tally.cut = high >= k ? Crossing{2 * word + 1, higher, high - higher}
-                            : Crossing{2 * word, high, low - high};
+      const bool odd = high >= k;
+      tally.cut.bin = odd ? 2 * word + 1 : 2 * word;
+      tally.cut.above = odd ? higher : high;
+      tally.cut.inside = odd ? high - higher : low - high;
     }
   } else if (warp == kSearchers) {
     const CountTable& table = tables[lane & (blocks - 1)];
@@ -108,9 +146,11 @@ __device__ __forceinline__ void tally_tables(const CountTable* tables, uint32_t 
     const uint32_t highest = __reduce_max_sync(kAllLanes, table.floor_key);
     const uint32_t lowest = __reduce_min_sync(kAllLanes, table.floor_key);
     if (lane == 0) {
+      // Where all floors are the same, nothing above any of them has been rejected.
+      const uint32_t from = highest == lowest ? 0 : static_cast<uint32_t>(bin_of(highest) + 1);
+      tally.cut.complete_from = any_overflow != 0 ? kNoBin : from;
       tally.overflow = any_overflow;
       tally.highest_floor = highest;
-      tally.lowest_floor = lowest;
     }
   }
   __syncthreads();
@@ -125,13 +165,11 @@ struct Places {
 __device__ __forceinline__ Places find_places(const CountTable* tables, uint32_t rank,
                                               uint32_t cut) {
   const uint32_t lane = threadIdx.x % kWarp;
-  uint32_t both = 0;
-  if (lane < rank) {
-    const uint32_t above = cut + 1 < kTableBins ? tables[lane].count(cut + 1) : 0;
-    both = above | (tables[lane].count(cut) - above) << 16;
-  }
-  both = __reduce_add_sync(kAllLanes, both);
-  return {both & 0xffff, both >> 16};
+  const CountTable& table = tables[lane % kMaxClusterBlocks];  // of no block: what lies there
+  const uint32_t above = table.count_above(cut);
+  const uint32_t both = above | (table.count(cut) - above) << 16;
+  const uint32_t sum = __reduce_add_sync(kAllLanes, lane < rank ? both : 0);
+  return {sum & 0xffff, sum >> 16};
 }
 
 }  // namespace tl_topk

@@ -72,15 +72,13 @@ __device__ __forceinline__ bool finish_row(const GridMeeting& meeting, const Anc
     state.own.overflow = 0;
     state.own.floor_key = state.grid.highest_floor;
   }
-  const HeldEntries<kHeld> held(list, listed, map);
-  held.for_each(
-      [&](uint32_t u) { state.own.count(static_cast<uint32_t>(held.bin[u]), held.bin[u] >= 0); });
-  __syncthreads();
-  mark(kPhaseCount);
-  team.send_table();
-  const bool done = select_by_tables(held, map, out, team, state);
-  if (done && !out.free_order()) write_ordered(out, out.k, sort_buffer, list, state.order);
-  return done;
+  HeldEntries<kHeld> held(list, listed, map);
+  if (!select_listed(held, map, out, team, state)) {
+    if (!is_found(state.tally)) return false;
+    if (!select_crowded<kHeld>(list, listed, map, out, team, state)) return false;
+  }
+  if (!out.free_order()) write_ordered(out, out.k, sort_buffer, list, state.order);
+  return true;
 }
 
 template <Dtype D, int kLoadsLog2, uint32_t kHeld, bool kMapped>
@@ -91,13 +89,13 @@ __device__ __forceinline__ void share_row(const Params<kMapped>& params, const R
   constexpr int kLoads = 1 << kLoadsLog2;
   constexpr uint32_t kPerVector = Row<D>::kPerVector;
   SharedState& state = memory.state;
-  const auto out = make_output<kMapped>(params, meeting.row(), row, state.mapping);
   const Deal deal(row.vectors(), kLoadsLog2, meeting.block(), meeting.blocks_log2());
   StepQueue<D, kLoads, kDeepQueue> queue(row, deal, memory.queue);
   const MappingReader mapping(params, meeting.row());
   queue.fill(row, deal);
 
-  prepare<kLoads>(params, row, meeting.blocks_log2(), state);
+  const auto out = make_output<kMapped>(params, meeting.row(), row, state.mapping);
+  prepare<kLoads, false>(params, row, meeting.blocks_log2(), state);
   if (threadIdx.x == 0) state.grid.highest_floor = 0;
   meeting.open();
   team.open(out.sorted_bytes());

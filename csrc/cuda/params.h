@@ -1,7 +1,11 @@
 // What a launch of the selecting kernel is given: one compact struct, for every constant-memory
 // line it touches costs a miss at the start of a launch that lasts a few microseconds.
+//
+// The first line, of which 48 bytes are left to the kernel, has all that is needed before the first
+// loads go out.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
@@ -13,22 +17,31 @@ namespace tl_topk {
 struct KernelParams {
   const void* scores;
   int64_t scores_stride;
-  int32_t* indices;
-  int64_t indices_stride;
-  void* values;  // null: not wanted
-  int64_t values_stride;
   uint32_t width;
   uint32_t k;
-  uint32_t sort_entries;  // 0 when the order of slots is free, else a power of two >= k
-  IntVector lengths;
-  IntVector row_starts;
-  SamplePlan full_plan;  // for rows as long as the width; shorter ones make their own
   Order order;
   bool largest;
+  bool whole_rows;        // neither lengths nor row_starts
   uint8_t blocks_log2;    // blocks of a cluster, or of whatever shares a row without one
   uint8_t clusters_log2;  // clusters that share a row
-  void* workspace;        // where clusters meet; null where they do not
+  void* values;           // null: not wanted
+  int32_t* indices;
+
+  int64_t indices_stride;
+  int64_t values_stride;
+  uint32_t sort_entries;  // 0 when the order of slots is free, else a power of two >= k
+  SamplePlan full_plan;   // for rows as long as the width; shorter ones make their own
+  IntVector lengths;
+  IntVector row_starts;
+  void* workspace;  // where clusters meet; null where they do not
+
+  void set_rows(const IntVector& lengths_, const IntVector& row_starts_) {
+    lengths = lengths_;
+    row_starts = row_starts_;
+    whole_rows = lengths.data == nullptr && row_starts.data == nullptr;
+  }
 };
+static_assert(offsetof(KernelParams, indices_stride) == 48);
 
 struct MappedParams : KernelParams {
   Mapping mapping;

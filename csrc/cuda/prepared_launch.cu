@@ -100,8 +100,7 @@ class PreparedLaunch {
     params.indices_stride = args.indices_stride;
     params.values = args.values;
     params.values_stride = args.values_stride;
-    params.lengths = args.lengths;
-    params.row_starts = args.row_starts;
+    params.set_rows(args.lengths, args.row_starts);
     params.workspace = workspace;
   }
   // False where nothing was launched: another device is current, or there is an error, which the

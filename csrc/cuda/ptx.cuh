@@ -162,6 +162,21 @@ __device__ __forceinline__ void shared_increment(uint32_t* counter, bool enabled
       "r"(static_cast<uint32_t>(enabled))
       : "memory");
 }
+// What the counter was before; meaningless where it is not enabled.
+__device__ __forceinline__ uint32_t shared_take(uint32_t* counter, bool enabled) {
+  const auto here = static_cast<uint32_t>(__cvta_generic_to_shared(counter));
+  uint32_t before;
+  asm volatile(
+      "{\n"
+      ".reg .pred enabled;\n"
+      "setp.ne.u32 enabled, %2, 0;\n"
+      "@enabled atom.relaxed.cta.shared::cta.add.u32 %0, [%1], 1;\n"
+      "}"
+      : "=r"(before)
+      : "r"(here), "r"(static_cast<uint32_t>(enabled))
+      : "memory");
+  return before;
+}
 __device__ __forceinline__ void store_if(uint2* p, uint2 x, bool enabled) {
   asm volatile(
       "{\n"

@@ -105,7 +105,7 @@ __device__ __forceinline__ Row<D> find_row(const Params& params, uint32_t r) {
   using Raw = typename Element<D>::Raw;
   const Raw* first = static_cast<const Raw*>(params.scores) + r * params.scores_stride;
   uint32_t length = params.width;
-  if (params.lengths.data != nullptr || params.row_starts.data != nullptr) {
+  if (!params.whole_rows) {
     const RowSpan span = span_of(params, r);
     first += span.begin;
     length = static_cast<uint32_t>(span.length);
@@ -150,5 +150,17 @@ struct Deal {
     return ((u * stride + stream) * steps + step) * kWarp + threadIdx.x % kWarp;
   }
 };
+
+// The vector that this thread reads of a sample that all blocks of a team take alike: whole lines
+// of 128 bytes, as many as the block can, evenly spread. Each lies elsewhere between its
+// neighbours, so that no period of a row is in step with all of them.
+__device__ __forceinline__ uint32_t sample_vector(uint32_t vectors) {
+  constexpr uint32_t kLine = 8;
+  constexpr uint32_t kGoldenRatio = 40503;  // times 2^-16
+  const uint32_t line = threadIdx.x / kLine;
+  const uint32_t stride = max(vectors / kThreads, 1u);
+  const uint32_t place = (line * kGoldenRatio & 0xffff) * stride >> 16;
+  return (line * stride + place) * kLine + threadIdx.x % kLine;
+}
 
 }  // namespace tl_topk

@@ -13,15 +13,15 @@
 
 namespace tl_topk {
 
-// What a mapped launch of free order writes instead of indices, and the pages that it needs for the
-// entries at hand, in registers; nothing of another launch.
-template <uint32_t kHeld, bool kMapped>
+// What a mapped launch of free order writes instead of indices, and the pages of a block's
+// survivors, in registers; nothing of another launch.
+template <typename Survivors, bool kMapped>
 struct HeldPages {
   template <Dtype D>
-  __device__ __forceinline__ HeldPages(const HeldEntries<kHeld>&, const Output<D, false>&) {}
+  __device__ __forceinline__ HeldPages(const Survivors&, const Output<D, false>&) {}
 };
-template <uint32_t kHeld>
-struct HeldPages<kHeld, true> {
+template <typename Survivors>
+struct HeldPages<Survivors, true> {
   // Slots if there are any, else ragged indices, else indices: one loop writes whichever it is.
   int32_t* to;
   uint32_t within;  // the bits of an index that count inside its page
@@ -29,12 +29,12 @@ struct HeldPages<kHeld, true> {
   int32_t page_log2;
   bool paged;
   bool more;  // outputs than this one
-  int32_t page[kHeld];
+  int32_t page[Survivors::kHeld];
 
   // Reads those of all survivors while the block waits anyway, rather than those of the winners
   // alone when it does not. Nothing here looks at what was read: it arrives in the meantime.
   template <Dtype D>
-  __device__ __forceinline__ HeldPages(const HeldEntries<kHeld>& held, const Output<D, true>& out) {
+  __device__ __forceinline__ HeldPages(const Survivors& survivors, const Output<D, true>& out) {
     const RowMapping map = *out.mapping;
     paged = map.slots != nullptr;
     const bool ragged = map.ragged != nullptr;
@@ -44,10 +44,11 @@ struct HeldPages<kHeld, true> {
     offset = paged || !ragged ? 0 : map.offset;
     page_log2 = map.page_log2;
     more = static_cast<int>(paged) + ragged + indices > 1;
-    held.for_each([&](uint32_t u) { page[u] = 0; });
+#pragma unroll
+    for (uint32_t u = 0; u < Survivors::kHeld; ++u) page[u] = 0;
     if (!paged || !out.free_order()) return;
-    held.for_each(
-        [&](uint32_t u) { page[u] = load_page(map, held.entry[u].index, held.bin[u] >= 0); });
+    survivors.for_each(
+        [&](uint32_t u, uint32_t index, bool there) { page[u] = load_page(map, index, there); });
   }
 
   static __device__ __forceinline__ int32_t load_page(const RowMapping& map, uint32_t index,
@@ -63,56 +64,40 @@ struct HeldPages<kHeld, true> {
 };
 
 // The cut's bin goes to the leader, everything above it to its slot; then the leader ranks the at
-// most kMaxResidual elements of the bin, and the best of them win too.
-// `pages` are those of a mapped launch.
-template <Dtype D, bool kMapped, Scope S, uint32_t kHeld>
-__device__ __forceinline__ void select_by_cut(const HeldEntries<kHeld>& held,
-                                              const HeldPages<kHeld, kMapped>& pages,
-                                              const Crossing& c, const Output<D, kMapped>& out,
+// most kMaxResidual elements of the bin, and the best of them win too. `pages` are those of a
+// mapped launch.
+template <Dtype D, bool kMapped, Scope S, typename Survivors>
+__device__ __forceinline__ void select_by_cut(const Survivors& survivors,
+                                              const HeldPages<Survivors, kMapped>& pages,
+                                              const TableCut c, const Output<D, kMapped>& out,
                                               const Team<S>& team, SharedState& state) {
-  const auto cut = static_cast<int32_t>(c.bin);
   if (team.leads() && threadIdx.x == 0) team.expect_residual(c.inside);
+  const CountTable& own = state.tables[team.rank()];
   const Places before = find_places(state.tables, team.rank(), c.bin);
-
-  uint32_t votes[kHeld];
-  uint32_t total = 0;
-  uint32_t inside = 0;  // a bit for each of this thread's entries in the cut's bin
-  held.for_each([&](uint32_t u) {
-    if (held.bin[u] == cut) inside |= 1u << u;
-    votes[u] = vote(held.bin[u] > cut);
-    total += __popc(votes[u]);
+  survivors.for_each_inside(c.bin, own, [&](const Entry& e, uint32_t place) {
+    team.send_residual(before.inside + place, e.rank());
   });
-  for (; inside != 0; inside &= inside - 1) {  // seldom any: read again rather than unrolled
-    const Entry& e = held.list[(__ffs(inside) - 1) * kThreads + threadIdx.x];
-    team.send_residual(before.inside + atomicAdd(&state.residual_count, 1), e.rank());
-  }
-  __syncwarp();
-  const uint32_t first = before.above + take_places(total, &state.winners);
-  const uint32_t below = voters_below();
-  const auto for_winners = [&](auto&& f) {  // f(u, place, does this lane's entry u win it?)
-    uint32_t place = first;
-    held.for_each([&](uint32_t u) {
-      f(u, place + __popc(votes[u] & below), held.bin[u] > cut);
-      place += __popc(votes[u]);
-    });
-  };
+
   const auto store = [&](int32_t* to, auto&& word) {
-    for_winners([&](uint32_t u, uint32_t at, bool wins) { ptx::store_if(to + at, word(u), wins); });
+    survivors.for_each_above(c.bin, own,
+                             [&](uint32_t u, const Entry& e, uint32_t place, bool wins) {
+                               ptx::store_if(to + before.above + place, word(u, e.index), wins);
+                             });
   };
-  const auto index = [&](uint32_t u) { return held.entry[u].index; };
+  const auto index = [](uint32_t, uint32_t i) { return i; };
   const auto put = [&] {
-    for_winners([&](uint32_t u, uint32_t at, bool wins) {
-      if (wins) out.put(team, at, held.entry[u]);
+    survivors.for_each_above(c.bin, own, [&](uint32_t, const Entry& e, uint32_t place, bool wins) {
+      if (wins) out.put(team, before.above + place, e);
     });
   };
   if constexpr (kMapped) {
     if (out.free_order()) {
-      store(pages.to, [&](uint32_t u) { return pages.word(pages.page[u], held.entry[u].index); });
+      store(pages.to, [&](uint32_t u, uint32_t i) { return pages.word(pages.page[u], i); });
       if (pages.more) {
         const RowMapping& map = *out.mapping;
         if (pages.paged && map.ragged != nullptr) {
           store(map.ragged,
-                [&](uint32_t u) { return static_cast<uint32_t>(map.place(held.entry[u].index)); });
+                [&](uint32_t, uint32_t i) { return static_cast<uint32_t>(map.place(i)); });
         }
         if (out.indices != nullptr) store(out.indices, index);
       }

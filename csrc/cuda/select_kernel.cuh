@@ -88,14 +88,8 @@ __device__ __noinline__ void select_all(const Output<D, kMapped> out, const RowM
   }
 }
 
-// Does the bin of the k-th element lie above that of the highest floor, where no block has rejected
-// anything?
-__device__ __forceinline__ bool is_complete(const Tally& tally, int32_t floor_bin) {
-  return tally.highest_floor == tally.lowest_floor ||
-         static_cast<int32_t>(tally.cut.bin) > floor_bin;
-}
-__device__ __forceinline__ int32_t floor_bin_of(const Tally& tally, const BinMap& map) {
-  return static_cast<int32_t>(map(mapped(__uint_as_float(bits_of_key(tally.highest_floor)))));
+__device__ __forceinline__ int32_t bin_of_floor(uint32_t key, const BinMap& map) {
+  return static_cast<int32_t>(map(mapped(__uint_as_float(bits_of_key(key)))));
 }
 
 // The highest of the team's entries in bin `last`, where its blocks' tables have been.
@@ -104,7 +98,7 @@ __device__ __forceinline__ float highest_in(const HeldEntries<kHeld>& held, int3
                                             const Team<S>& team, SharedState& state) {
   uint32_t* const highest = state.radix.bins;  // of each block, as a key; 0 for none
   uint32_t mine = 0;
-  held.for_each([&](uint32_t u) {
+  held.for_each_held([&](uint32_t u) {
     const uint32_t key = order_key_of_number(__float_as_uint(held.entry[u].score));
     if (held.bin[u] == last) mine = max(mine, key);
   });
@@ -128,11 +122,11 @@ __device__ __forceinline__ bool divide_bins(HeldEntries<kHeld>& held, BinMap map
   constexpr int32_t kParts = kTableBins - 1;
   const Tally& tally = state.tally;
   constexpr int kTurns = 3;
-  int32_t floor_bin = floor_bin_of(tally, map);
+  int32_t floor_bin = bin_of_floor(tally.highest_floor, map);
 #pragma unroll 1
   for (int turn = 0; turn < kTurns; ++turn) {
     const auto cut = static_cast<int32_t>(tally.cut.bin);
-    if (is_complete(tally, floor_bin) && tally.cut.inside <= kMaxResidual) break;
+    if (tally.cut.complete() && tally.cut.inside <= kMaxResidual) break;
     if (cut != kParts) {
       map = {map.scale * kParts, (map.shift - static_cast<float>(cut)) * kParts, kParts - 1};
     } else if (turn == 0) {
@@ -145,81 +139,60 @@ __device__ __forceinline__ bool divide_bins(HeldEntries<kHeld>& held, BinMap map
     const auto finer = [&](int32_t bin, auto&& part) {
       return bin > cut ? kParts : bin < cut ? -1 : static_cast<int32_t>(part());
     };
-    held.for_each([&](uint32_t u) {
+    held.for_each_held([&](uint32_t u) {
       held.bin[u] = finer(held.bin[u], [&] { return map(mapped(held.entry[u].score)); });
     });
-    floor_bin = finer(floor_bin, [&] { return floor_bin_of(tally, map); });
+    floor_bin = finer(floor_bin, [&] { return bin_of_floor(tally.highest_floor, map); });
     __syncthreads();  // the tally has been read
     if (threadIdx.x < kTableBins) state.own.bins[threadIdx.x] = 0;
-    if (threadIdx.x == 0) state.tally.cut.bin = kNoBin;
+    if (threadIdx.x == 0) state.tally.cut = TableCut::none();
     __syncthreads();
-    held.for_each(
-        [&](uint32_t u) { state.own.count(static_cast<uint32_t>(held.bin[u]), held.bin[u] >= 0); });
+    held.count(state.own);
     __syncthreads();
     team.exchange_tables();
-    tally_tables(state.tables, team.size_log2(), k, state.tally);
-    if (tally.cut.bin == kNoBin) return false;
+    tally_tables(
+        state.tables, team.size_log2(), k, [&](uint32_t) { return floor_bin; }, state.tally);
+    if (!tally.cut.found()) return false;
   }
-  return is_complete(tally, floor_bin);
+  return tally.cut.complete();
 }
 
-// From the cut to the winners.
-template <Dtype D, bool kMapped, Scope S, uint32_t kHeld>
-__device__ __forceinline__ void select_listed(const HeldEntries<kHeld>& held,
-                                              const HeldPages<kHeld, kMapped>& pages,
-                                              const Output<D, kMapped>& out, const Team<S>& team,
-                                              SharedState& state) {
-  const Crossing cut = state.tally.cut;
-  if (cut.inside > kMaxResidual || !kWith<Part::kPairs>) {
-    constexpr uint32_t kUnknownCount = 0xffffffffu;  // more than any list holds
-    const ListRanks listed{held.list, held.count};
-    select_by_radix(listed, {0, 64, out.k, kUnknownCount}, out, team, state);
-  } else {
-    select_by_cut(held, pages, cut, out, team, state);
-  }
-}
-
-// The same off the usual path. False, and nothing done, where the sample misled.
+// From the tables to the winners off the usual path. False, and nothing done, where the sample
+// misled.
 template <uint32_t kHeld, Dtype D, bool kMapped, Scope S>
 __device__ __noinline__ bool select_crowded(const Entry* list, uint32_t listed, BinMap map,
                                             const Output<D, kMapped> out, const Team<S> team,
                                             SharedState& state) {
   HeldEntries<kHeld> held(list, listed, map);
   if (!divide_bins(held, map, out.k, team, state)) return false;
-  select_listed(held, HeldPages<kHeld, kMapped>(held, out), out, team, state);
+  const TableCut cut = state.tally.cut;
+  if (cut.inside > kMaxResidual || !kWith<Part::kPairs>) {
+    constexpr uint32_t kUnknownCount = 0xffffffffu;  // more than any list holds
+    select_by_radix(ListRanks{list, listed}, {0, 64, out.k, kUnknownCount}, out, team, state);
+  } else {
+    select_by_cut(held, HeldPages<HeldEntries<kHeld>, kMapped>(held, out), cut, out, team, state);
+  }
   return true;
 }
 
 __device__ __forceinline__ bool is_found(const Tally& tally) {
-  return tally.overflow == 0 && tally.cut.bin != kNoBin;
+  return tally.overflow == 0 && tally.cut.found();
 }
-// What all tables say. False where no cut can be found by them.
+// What all tables say.
 template <Scope S>
-__device__ __forceinline__ bool find_cut(uint32_t k, const Team<S>& team, SharedState& state) {
+__device__ __forceinline__ TableCut find_cut(const BinMap& map, uint32_t k, const Team<S>& team,
+                                             SharedState& state) {
   team.await_tables();
   mark(kPhaseExchange);
-  tally_tables(state.tables, team.size_log2(), k, state.tally);
+  tally_tables(
+      state.tables, team.size_log2(), k, [&](uint32_t key) { return bin_of_floor(key, map); },
+      state.tally);
   mark(kPhaseCut);
-  return is_found(state.tally);
+  return state.tally.cut;
 }
-__device__ __forceinline__ bool is_usual(const Tally& tally, const BinMap& map) {
-  return is_complete(tally, floor_bin_of(tally, map)) && tally.cut.inside <= kMaxResidual &&
-         kWith<Part::kPairs>;
-}
-
-// From all blocks' tables to the winners; false, and nothing done, where the sample misled. `held`
-// are this block's survivors. A mapped launch reads their pages while it waits for the tables.
-template <Dtype D, bool kMapped, Scope S, uint32_t kHeld>
-__device__ __forceinline__ bool select_by_tables(const HeldEntries<kHeld>& held, const BinMap& map,
-                                                 const Output<D, kMapped>& out, const Team<S>& team,
-                                                 SharedState& state) {
-  const HeldPages<kHeld, kMapped> pages(held, out);
-  if (!find_cut(out.k, team, state)) return false;
-  if (!is_usual(state.tally, map)) {
-    return select_crowded<kHeld>(held.list, held.count, map, out, team, state);
-  }
-  select_by_cut(held, pages, state.tally.cut, out, team, state);
-  return true;
+// Not where the sample misled, nor where too many crowd into one bin.
+__device__ __forceinline__ bool is_usual(const TableCut& cut) {
+  return cut.complete() && cut.inside <= kMaxResidual && kWith<Part::kPairs>;
 }
 
 // By exact digits of the blocks' whole shares; `floor`, the highest one, is where many are equal.
@@ -291,7 +264,7 @@ __device__ __noinline__ void finish_otherwise(const Params<kMapped>& params, uin
 
 // All that needs no score, done while the first loads of 2^blocks_log2 blocks are on their way. A
 // barrier must follow.
-template <int kLoads, Dtype D>
+template <int kLoads, bool kCommonSample, Dtype D>
 __device__ __forceinline__ void prepare(const KernelParams& params, const Row<D>& row,
                                         uint32_t blocks_log2, SharedState& state) {
   if (threadIdx.x < kTableBins) state.own.bins[threadIdx.x] = 0;
@@ -300,12 +273,13 @@ __device__ __forceinline__ void prepare(const KernelParams& params, const Row<D>
   if (threadIdx.x == 0) {
     state.survivors = 0;
     state.winners = 0;
-    state.residual_count = 0;
-    state.tally.cut.bin = kNoBin;
+    state.tally.cut = TableCut::none();
   }
   if (row.length != params.width && threadIdx.x == kThreads - 1) {
-    state.plan =
-        plan_sample(row.length, params.k, Row<D>::kPerVector, kLoads, kThreads, blocks_log2);
+    constexpr uint32_t kPerVector = Row<D>::kPerVector;
+    state.plan = kCommonSample
+                     ? plan_common_sample(row.length, params.k, kPerVector, kThreads)
+                     : plan_sample(row.length, params.k, kPerVector, kLoads, kThreads, blocks_log2);
   }
 }
 
@@ -328,45 +302,135 @@ struct MappingReader {
   }
 };
 
-// A team's row. kHeld: how many survivors a thread has room for; kResident where one step loads a
-// block's share, which then stays in registers. `row_number` counts rows of the launch.
-template <Dtype D, Scope S, int kLoadsLog2, uint32_t kHeld, int64_t kQueue, bool kMapped>
-__device__ __forceinline__ void select_row(const Params<kMapped>& params, uint32_t row_number,
-                                           Row<D> row, const Team<S>& team,
-                                           const SharedMemory& memory) {
+// A team's row of which one step loads all, which then stays in registers. `row_number` counts rows
+// of the launch.
+//
+// The blocks of a cluster take the same sample, so that all of them know the same map without a
+// word; a block alone has it in what it loads anyway.
+template <Dtype D, Scope S, int kLoadsLog2, bool kMapped>
+__device__ __forceinline__ void select_resident(const Params<kMapped>& params, uint32_t row_number,
+                                                const Row<D>& row, const Team<S>& team,
+                                                const SharedMemory& memory) {
   constexpr int kLoads = 1 << kLoadsLog2;
   constexpr uint32_t kPerVector = Row<D>::kPerVector;
   constexpr uint32_t kElements = kLoads * kPerVector;
-  constexpr bool kOneStep = kHeld == kResident;
-  constexpr uint32_t kRoom = kHeldOf<D, kLoadsLog2, kHeld> * kThreads;
+  constexpr bool kCommonSample = S == Scope::kCluster;
   SharedState& state = memory.state;
   Entry* const list = memory.list;
-  if constexpr (kOneStep) row.fit(kLoads * kThreads << team.size_log2());
-  const auto out = make_output<kMapped>(params, row_number, row, state.mapping);
-  if (row.length <= out.k) {
-    const RowMapping map = mapping_of(params, row_number);
-    select_all(out, map, team, params.largest, memory.sort_buffer, list, state);
-    return;
-  }
 
   // The loads go out first; everything that needs no score is done while they are under way.
   const Deal deal(row.vectors(), kLoadsLog2, team.rank(), team.size_log2());
-  [[maybe_unused]] uint4 loaded[kLoads];
-  [[maybe_unused]] StepQueue<D, kLoads, kQueue> queue(row, deal, memory.queue);
-  if constexpr (kOneStep) load_step<D, kLoads>(row, deal, deal.step(0), loaded);
-  // Behind a queue's loads it would arrive last.
+  [[maybe_unused]] uint4 sampled;
+  uint4 loaded[kLoads];
+  if constexpr (kCommonSample) sampled = row.load(sample_vector(row.vectors()));
+  load_step<D, kLoads>(row, deal, deal.step(0), loaded);
   const MappingReader mapping(params, row_number);
-  if constexpr (!kOneStep) queue.fill(row, deal);
-
-  prepare<kLoads>(params, row, team.size_log2(), state);
+  const auto out = make_output<kMapped>(params, row_number, row, state.mapping);
+  prepare<kLoads, kCommonSample>(params, row, team.size_log2(), state);
   team.open(out.sorted_bytes());
 
+  SamplePlan plan = params.full_plan;
+  const auto anchors_of = [&](const auto& sample) {
+    mark(kPhaseRead);
+    mapping.keep(state);
+    if (row.length != params.width) plan = state.plan;
+    return find_anchors<kPerVector>(sample, plan, state.anchors);
+  };
+  Anchors anchors;
   float x[kElements];
-  if constexpr (kOneStep) {
+  if constexpr (kCommonSample) {
+    float sample[kPerVector];
+    widen_vector<D>(sampled, row.flip, sample);
+    anchors = anchors_of(sample);
     widen_step<D, kLoads>(loaded, row.flip, x);
   } else {
-    queue.pop_first(row.flip, x);
+    widen_step<D, kLoads>(loaded, row.flip, x);
+    anchors = anchors_of(x);
   }
+  const BinMap map = map_between(anchors.low, anchors.ceiling, kTableBins);
+  team.await_open();
+  mark(kPhaseFloor);
+
+  if (threadIdx.x == 0) {
+    state.own.overflow = 0;
+    state.own.floor_key = order_key_of_number(__float_as_uint(anchors.floor));
+  }
+  uint32_t bin[kElements];
+  uint32_t place[kElements];  // among those of its bin
+#pragma unroll
+  for (uint32_t i = 0; i < kElements; ++i) bin[i] = ptx::keep(map(mapped(x[i])));
+#pragma unroll
+  for (uint32_t i = 0; i < kElements; ++i) {
+    place[i] = state.own.count(bin[i], x[i] > anchors.floor);
+  }
+  __syncthreads();
+  mark(kPhaseCount);
+  team.send_table();
+  __syncthreads();
+  // Listed in order while the tables are under way.
+  const CountTable& table = state.tables[team.rank()];
+#pragma unroll
+  for (uint32_t i = 0; i < kElements; ++i) {
+    const uint32_t index = row.index(deal.vector(i / kPerVector, 0)) + i % kPerVector;
+    SharedList{list, kElements * kThreads}
+        .at(table.count_above(bin[i]) + place[i])
+        .put_if(x[i], index, x[i] > anchors.floor);
+  }
+  if (threadIdx.x == 0) state.survivors = table.count(0);
+  using Survivors = OrderedList<kElements>;
+  const Survivors survivors{list, table.count(0)};
+  if constexpr (kMapped) __syncthreads();  // all are listed
+  const HeldPages<Survivors, kMapped> pages(survivors, out);
+  const TableCut cut = find_cut(map, out.k, team, state);
+  if (!is_usual(cut)) {
+    return finish_otherwise<D, S, kLoadsLog2, kResident, 0, kMapped>(params, row_number, map);
+  }
+  select_by_cut(survivors, pages, cut, out, team, state);
+  finish(out, team, memory);
+  record_phases(blockIdx.x);
+}
+
+// From a list of survivors to the cut's winners; false, and nothing done but counting, where it is
+// not the usual path.
+template <Dtype D, bool kMapped, Scope S, uint32_t kHeld>
+__device__ __forceinline__ bool select_listed(HeldEntries<kHeld>& held, const BinMap& map,
+                                              const Output<D, kMapped>& out, const Team<S>& team,
+                                              SharedState& state) {
+  held.count(state.own);
+  __syncthreads();
+  mark(kPhaseCount);
+  team.send_table();
+  // A mapped launch reads pages while it waits for the tables.
+  const HeldPages<HeldEntries<kHeld>, kMapped> pages(held, out);
+  __syncthreads();  // its own table is here
+  const TableCut cut = find_cut(map, out.k, team, state);
+  if (!is_usual(cut)) return false;
+  select_by_cut(held, pages, cut, out, team, state);
+  return true;
+}
+
+// A team's row of which each block takes several steps, and a thread has room for kHeld survivors.
+template <Dtype D, Scope S, int kLoadsLog2, uint32_t kHeld, int64_t kQueue, bool kMapped>
+__device__ __forceinline__ void select_stepwise(const Params<kMapped>& params, uint32_t row_number,
+                                                const Row<D>& row, const Team<S>& team,
+                                                const SharedMemory& memory) {
+  constexpr int kLoads = 1 << kLoadsLog2;
+  constexpr uint32_t kPerVector = Row<D>::kPerVector;
+  constexpr uint32_t kRoom = kHeld * kThreads;
+  SharedState& state = memory.state;
+  Entry* const list = memory.list;
+
+  const Deal deal(row.vectors(), kLoadsLog2, team.rank(), team.size_log2());
+  StepQueue<D, kLoads, kQueue> queue(row, deal, memory.queue);
+  // Behind a queue's loads it would arrive last.
+  const MappingReader mapping(params, row_number);
+  queue.fill(row, deal);
+  const auto out = make_output<kMapped>(params, row_number, row, state.mapping);
+  prepare<kLoads, false>(params, row, team.size_log2(), state);
+  team.open(out.sorted_bytes());
+
+  float x[kLoads * kPerVector];
+  queue.pop_first(row.flip, x);
   mark(kPhaseRead);
   mapping.keep(state);
   SamplePlan plan = params.full_plan;
@@ -381,61 +445,36 @@ __device__ __forceinline__ void select_row(const Params<kMapped>& params, uint32
     state.own.overflow = 0;
     state.own.floor_key = order_key_of_number(__float_as_uint(anchors.floor));
   }
-  if constexpr (kOneStep) {
-    const BinMap map = team.await_map(own_map);
-    uint32_t bin[kElements];
-#pragma unroll
-    for (uint32_t i = 0; i < kElements; ++i) bin[i] = ptx::keep(map(mapped(x[i])));
-#pragma unroll
-    for (uint32_t i = 0; i < kElements; ++i) state.own.count(bin[i], x[i] > anchors.floor);
-    __syncthreads();
-    mark(kPhaseCount);
-    team.send_table();
-    // Listed while the tables are under way.
-    list_step<D>(x, row, deal, 0, anchors.floor, SharedList{list, kRoom}, &state.survivors);
-    using Held = HeldEntries<kElements>;
-    using Pages = HeldPages<kElements, kMapped>;
-    // Early, so that pages arrive while the tables do; else the entries are read when they are
-    // needed.
-    if constexpr (kMapped) __syncthreads();
-    [[maybe_unused]] const auto early = [&] {
-      if constexpr (kMapped) {
-        return Pages(Held(list, state.survivors, map), out);
-      } else {
-        return nullptr;
-      }
-    }();
-    if (!find_cut(out.k, team, state) || !is_usual(state.tally, map)) {
-      return finish_otherwise<D, S, kLoadsLog2, kHeld, kQueue, kMapped>(params, row_number, map);
-    }
-    const Held held(list, state.survivors, map);
-    if constexpr (kMapped) {
-      select_by_cut(held, early, state.tally.cut, out, team, state);
-    } else {
-      select_by_cut(held, Pages(held, out), state.tally.cut, out, team, state);
-    }
-  } else {
-    queue.list_all(x, row, deal, anchors.floor, SharedList{list, kRoom}, &state.survivors);
-    __syncthreads();
-    mark(kPhaseFilter);
-    const bool overflow = state.survivors > kRoom;
-    const uint32_t listed = overflow ? 0 : state.survivors;
-    if (threadIdx.x == 0) state.own.overflow = overflow;
-    const BinMap map = team.await_map(own_map);
-    const HeldEntries<kHeld> held(list, listed, map);
-    held.for_each(
-        [&](uint32_t u) { state.own.count(static_cast<uint32_t>(held.bin[u]), held.bin[u] >= 0); });
-    __syncthreads();
-    mark(kPhaseCount);
-    team.send_table();
-    const HeldPages<kHeld, kMapped> pages(held, out);
-    if (!find_cut(out.k, team, state) || !is_usual(state.tally, map)) {
-      return finish_otherwise<D, S, kLoadsLog2, kHeld, kQueue, kMapped>(params, row_number, map);
-    }
-    select_by_cut(held, pages, state.tally.cut, out, team, state);
+  queue.list_all(x, row, deal, anchors.floor, SharedList{list, kRoom}, &state.survivors);
+  __syncthreads();
+  mark(kPhaseFilter);
+  const bool overflow = state.survivors > kRoom;
+  const uint32_t listed = overflow ? 0 : state.survivors;
+  if (threadIdx.x == 0) state.own.overflow = overflow;
+  const BinMap map = team.await_map(own_map);
+  HeldEntries<kHeld> held(list, listed, map);
+  if (!select_listed(held, map, out, team, state)) {
+    return finish_otherwise<D, S, kLoadsLog2, kHeld, kQueue, kMapped>(params, row_number, map);
   }
   finish(out, team, memory);
   record_phases(blockIdx.x);
+}
+
+template <Dtype D, Scope S, int kLoadsLog2, uint32_t kHeld, int64_t kQueue, bool kMapped>
+__device__ __forceinline__ void select_row(const Params<kMapped>& params, uint32_t row_number,
+                                           Row<D> row, const Team<S>& team,
+                                           const SharedMemory& memory) {
+  if constexpr (kHeld == kResident) row.fit(kThreads << kLoadsLog2 << team.size_log2());
+  if (row.length <= params.k) {
+    const RowMapping map = mapping_of(params, row_number);
+    const auto out = make_output<kMapped>(params, row_number, row, memory.state.mapping);
+    select_all(out, map, team, params.largest, memory.sort_buffer, memory.list, memory.state);
+  } else if constexpr (kHeld == kResident) {
+    select_resident<D, S, kLoadsLog2, kMapped>(params, row_number, row, team, memory);
+  } else {
+    select_stepwise<D, S, kLoadsLog2, kHeld, kQueue, kMapped>(params, row_number, row, team,
+                                                              memory);
+  }
 }
 
 template <Dtype D, Scope S, int kLoadsLog2, uint32_t kHeld, bool kQueued, bool kMapped>

@@ -57,7 +57,6 @@ struct alignas(128) SharedState {
   uint32_t before[kMaxClusterBlocks];  // what earlier blocks pass
   uint32_t survivors;
   uint32_t winners;
-  uint32_t residual_count;
 };
 
 }  // namespace tl_topk

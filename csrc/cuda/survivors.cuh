@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "bin_map.h"
+#include "cuda/count_table.cuh"
 #include "cuda/ptx.cuh"
 #include "cuda/row.cuh"
 #include "key.h"
@@ -16,7 +17,10 @@ struct __align__(8) Entry {
   float score;
   uint32_t index;
 
-  __device__ uint64_t rank() const { return rank_key(order_key(__float_as_uint(score)), index); }
+  // No entry is NaN. Adding 0 makes one zero of two.
+  __device__ uint64_t rank() const {
+    return rank_key(order_key_of_number(__float_as_uint(score + 0.0f)), index);
+  }
 };
 
 // What the map sees of a score: the score itself.
@@ -36,14 +40,53 @@ __device__ __forceinline__ uint32_t take_places(uint32_t total, uint32_t* taken)
   if constexpr (kWith<Part::kAtomics>) return total != 0 ? atomicAdd(taken, total) : 0;
   return __shfl_sync(kAllLanes, ptx::lane0_add(taken, total), 0);
 }
-__device__ __forceinline__ uint32_t vote(bool keep) {
-  return kWith<Part::kAtomics> ? keep : __ballot_sync(kAllLanes, keep);
-}
-__device__ __forceinline__ uint32_t voters_below() {
-  return kWith<Part::kAtomics> ? 0 : ptx::lanes_below();
-}
 
-// A block's list of survivors, spread over its registers; kHeld entries a thread.
+// A block's survivors have places in the order of their bins, the highest first:
+// `table.count_above` that of the first of a bin, then as they were counted. Those above a cut have
+// the first places, so nothing has to be counted once the cut is known. Two ways to keep them:
+//
+// A list that lies in this order; kHeld entries a thread.
+template <uint32_t kHeld_>
+struct OrderedList {
+  static constexpr uint32_t kHeld = kHeld_;
+
+  const Entry* list;
+  uint32_t listed;
+
+  // Calls f(u, index, is it there?) for this thread's entries; whole warps do.
+  template <typename F>
+  __device__ __forceinline__ void for_each(F&& f) const {
+    for_first(listed, [&](uint32_t u, uint32_t i, bool there) { f(u, list[i].index, there); });
+  }
+  // Calls f(u, entry, place, is it above the cut?) likewise.
+  template <typename F>
+  __device__ __forceinline__ void for_each_above(uint32_t cut, const CountTable& table,
+                                                 F&& f) const {
+    for_first(table.count_above(cut),
+              [&](uint32_t u, uint32_t i, bool there) { f(u, list[i], i, there); });
+  }
+  // Calls f(entry, place) for those of this thread in the cut's bin, of which there are at most
+  // kThreads; places begin with 0 there.
+  template <typename F>
+  __device__ __forceinline__ void for_each_inside(uint32_t cut, const CountTable& table,
+                                                  F&& f) const {
+    const uint32_t above = table.count_above(cut);
+    if (threadIdx.x < table.count(cut) - above) f(list[above + threadIdx.x], threadIdx.x);
+  }
+
+ private:
+  template <typename F>
+  static __device__ __forceinline__ void for_first(uint32_t count, F&& f) {
+#pragma unroll
+    for (uint32_t u = 0; u < kHeld; ++u) {
+      if (u * kThreads + threadIdx.x / kWarp * kWarp >= count) break;
+      f(u, u * kThreads + threadIdx.x, u * kThreads + threadIdx.x < count);
+    }
+  }
+};
+
+// Registers, with a list of them in any order besides. Where blocks seldom wait for one another,
+// there is no time to put a list in order.
 template <uint32_t kHeld_>
 struct HeldEntries {
   static constexpr uint32_t kHeld = kHeld_;
@@ -52,28 +95,28 @@ struct HeldEntries {
   static constexpr uint32_t kOften = kHeld <= 8 ? (kHeld + 1) / 2 : kHeld;
 
   const Entry* list;
-  uint32_t count;
-  BinMap map;
+  uint32_t listed;
   Entry entry[kHeld];
-  int32_t bin[kHeld];  // -1: there is no entry
-  bool more;           // does this warp hold more than kUsual a lane?
-  bool most;           // more than kOften?
+  int32_t bin[kHeld];     // -1: there is no entry
+  uint32_t place[kHeld];  // among those of its bin
+  bool more;              // does this warp hold more than kUsual a lane?
+  bool most;              // more than kOften?
 
-  __device__ __forceinline__ HeldEntries(const Entry* list_, uint32_t count_, const BinMap& map_)
-      : list(list_), count(count_), map(map_) {
-    more = count > kThreads * kUsual + threadIdx.x / kWarp * kWarp;
-    most = count > kThreads * kOften + threadIdx.x / kWarp * kWarp;
-    for_each([&](uint32_t u) {
+  __device__ __forceinline__ HeldEntries(const Entry* list_, uint32_t listed_, const BinMap& map)
+      : list(list_), listed(listed_) {
+    more = listed > kThreads * kUsual + threadIdx.x / kWarp * kWarp;
+    most = listed > kThreads * kOften + threadIdx.x / kWarp * kWarp;
+    for_each_held([&](uint32_t u) {
       // Past the list's end lies what was there before: read, but never looked at.
       const uint32_t i = u * kThreads + threadIdx.x;
       entry[u] = list[i];
-      bin[u] = i < count ? static_cast<int32_t>(map(mapped(entry[u].score))) : -1;
+      bin[u] = i < listed ? static_cast<int32_t>(map(mapped(entry[u].score))) : -1;
     });
   }
 
   // Calls f(u) for every entry that may be there, unrolled; whole warps do.
   template <typename F>
-  __device__ __forceinline__ void for_each(F&& f) const {
+  __device__ __forceinline__ void for_each_held(F&& f) const {
 #pragma unroll
     for (uint32_t u = 0; u < kUsual; ++u) f(u);
     if (more) {
@@ -83,6 +126,35 @@ struct HeldEntries {
 #pragma unroll
         for (uint32_t u = kOften; u < kHeld; ++u) f(u);
       }
+    }
+  }
+  __device__ __forceinline__ void count(BinCounts& counts) {
+    for_each_held(
+        [&](uint32_t u) { place[u] = counts.count(static_cast<uint32_t>(bin[u]), bin[u] >= 0); });
+  }
+
+  // As of an ordered list.
+  template <typename F>
+  __device__ __forceinline__ void for_each(F&& f) const {
+    for_each_held([&](uint32_t u) { f(u, entry[u].index, bin[u] >= 0); });
+  }
+  template <typename F>
+  __device__ __forceinline__ void for_each_above(uint32_t cut, const CountTable& table,
+                                                 F&& f) const {
+    for_each_held([&](uint32_t u) {
+      const uint32_t first = table.count_above(static_cast<uint32_t>(bin[u]));
+      f(u, entry[u], first + place[u], bin[u] > static_cast<int32_t>(cut));
+    });
+  }
+  template <typename F>
+  __device__ __forceinline__ void for_each_inside(uint32_t cut, const CountTable&, F&& f) const {
+    uint32_t inside = 0;  // a bit for each
+    for_each_held([&](uint32_t u) { inside |= bin[u] == static_cast<int32_t>(cut) ? 1u << u : 0; });
+    for (; inside != 0; inside &= inside - 1) {  // seldom any: read again rather than unrolled
+      const uint32_t u = __ffs(inside) - 1;
+      uint32_t at = 0;
+      for_each_held([&](uint32_t v) { at = v == u ? place[v] : at; });
+      f(list[u * kThreads + threadIdx.x], at);
     }
   }
 };

@@ -31,17 +31,12 @@ class Team<Scope::kBlock> {
   __device__ void await_open() const {}
 
   __device__ void send_map(const BinMap&) const {}
+  // The block's own table can be read after the next barrier.
   __device__ BinMap await_map(const BinMap& own) const { return own; }
   __device__ void send_table() const {
-    if (threadIdx.x >= kWarp) return;
-    CountTable& table = state_.tables[0];
-    reinterpret_cast<uint4*>(table.words)[threadIdx.x] = sum_from_top(state_.own);
-    if (threadIdx.x == 0) {
-      table.overflow = state_.own.overflow;
-      table.floor_key = state_.own.floor_key;
-    }
+    if (threadIdx.x < kWarp) keep_table(state_.own, sum_from_top(state_.own), state_.tables[0]);
   }
-  __device__ void await_tables() const { __syncthreads(); }
+  __device__ void await_tables() const {}  // it is here since the barrier after it was sent
   __device__ void exchange_tables() const {
     send_table();
     __syncthreads();
@@ -90,7 +85,7 @@ class Team<Scope::kCluster> {
       ptx::init_barrier(&state_.sorted, 1);
       ptx::fence_barrier_init();
       ptx::arrive_and_expect(&state_.mapped, sizeof(MapMessage));
-      ptx::arrive_and_expect(&state_.tallied, kTableMessageBytes << size_log2_);
+      ptx::arrive_and_expect(&state_.tallied, kTableMessageBytes * ((1u << size_log2_) - 1));
       ptx::arrive_and_expect(&state_.sorted, sorted_bytes);
     }
     __syncthreads();
@@ -111,16 +106,18 @@ class Team<Scope::kCluster> {
     return {state_.map.scale, state_.map.shift, own.last};
   }
 
-  // One warp sends it to one block.
+  // One warp sends it to one block, or keeps it: the block's own table can be read after the next
+  // barrier.
   __device__ void send_table() const {
     if constexpr (!kWith<Part::kPush>) return exchange_tables();
     const uint32_t to = threadIdx.x / kWarp;
     if (to >= 1u << size_log2_) return;
     const uint32_t lane = threadIdx.x % kWarp;
+    const uint4 sums = sum_from_top(state_.own);
+    if (to == rank_) return keep_table(state_.own, sums, state_.tables[rank_]);
     const auto table = ptx::cluster_address(&state_.tables[rank_], to);
     const auto barrier = ptx::cluster_address(&state_.tallied, to);
-    ptx::store_async(table + lane * static_cast<uint32_t>(sizeof(uint4)), sum_from_top(state_.own),
-                     barrier);
+    ptx::store_async(table + lane * static_cast<uint32_t>(sizeof(uint4)), sums, barrier);
     if (lane == 0) {
       ptx::store_async(table + static_cast<uint32_t>(sizeof(CountTable::words)),
                        state_.own.overflow, state_.own.floor_key, barrier);

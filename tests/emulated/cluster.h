@@ -241,6 +241,15 @@ inline unsigned __ballot_sync(unsigned, bool vote) {
   for (unsigned lane = 0; lane < 32; ++lane) votes |= static_cast<unsigned>(given[lane]) << lane;
   return votes;
 }
+template <typename T>
+unsigned __match_any_sync(unsigned, T value) {
+  const uint64_t* given = emulated::exchange(value);
+  unsigned equal = 0;
+  for (unsigned lane = 0; lane < 32; ++lane) {
+    equal |= static_cast<unsigned>(emulated::of_lane<T>(given, lane) == value) << lane;
+  }
+  return equal;
+}
 inline unsigned __any_sync(unsigned mask, bool vote) { return __ballot_sync(mask, vote) != 0; }
 template <typename T>
 T __shfl_sync(unsigned, T value, int from) {

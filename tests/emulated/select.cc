@@ -71,8 +71,7 @@ extern "C" __attribute__((visibility("default"))) void emulated_topk(
   params.width = width;
   params.k = k;
   params.sort_entries = c.sort_entries;
-  params.lengths = {lengths, false};
-  params.row_starts = {starts, false};
+  params.set_rows({lengths, false}, {starts, false});
   params.full_plan = c.sample;
   params.order = problem.order;
   params.largest = largest != 0;
