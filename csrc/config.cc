@@ -66,12 +66,13 @@ uint32_t log2_of(int64_t power_of_two) {
   return log2;
 }
 
-SamplePlan sample_of(const Problem& problem, const LaunchConfig& c) {
+// `resident`: one step loads a block's share.
+SamplePlan sample_of(const Problem& problem, const LaunchConfig& c, bool resident) {
   const auto width = static_cast<uint32_t>(problem.width);
   const auto k = static_cast<uint32_t>(problem.k);
   const auto per_vector = static_cast<uint32_t>(16 / element_size(problem.dtype));
   const auto threads = static_cast<uint32_t>(c.threads);
-  if (c.scope == Scope::kCluster && c.entries_per_thread == kResident) {
+  if (c.scope == Scope::kCluster && resident) {
     return plan_common_sample(width, k, per_vector, threads);
   }
   return plan_sample(width, k, per_vector, static_cast<uint32_t>(c.vectors_per_thread), threads,
@@ -113,7 +114,7 @@ bool widen_to_grid(LaunchConfig& c, const Problem& problem, const DeviceFacts& d
 
   grid.vectors_per_thread =
       static_cast<int>(kMaxElementsPerThread) * element_size(problem.dtype) / 16;
-  grid.sample = sample_of(problem, grid);
+  grid.sample = sample_of(problem, grid, false);
   // Every list must hold what its block's floor admits, and the last block what the highest does.
   constexpr double kDeviations = 4.5;
   const double share = static_cast<double>(problem.width) / grid.blocks_per_row;
@@ -206,9 +207,10 @@ LaunchConfig choose_launch(const Problem& problem, const DeviceFacts& device,
          c.threads * c.vectors_per_thread * per_vector < share) {
     c.vectors_per_thread *= 2;
   }
-  c.sample = sample_of(problem, c);
-  if (c.vectors_per_thread * per_vector <= kMostResident &&
-      c.threads * c.vectors_per_thread * per_vector >= share) {
+  const int64_t of_thread = c.vectors_per_thread * per_vector;
+  const bool resident = of_thread <= kMostResident && c.threads * of_thread >= share;
+  c.sample = sample_of(problem, c, resident);
+  if (resident) {
     set_staging(c, kResident, share, device);
   } else {
     const double survivors = survivors_per_block(problem, c);
