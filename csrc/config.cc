@@ -60,23 +60,14 @@ int checked_cluster(int64_t blocks_per_row, const DeviceFacts& device) {
   refuse_blocks(blocks_per_row, device);
 }
 
-uint32_t log2_of(int64_t power_of_two) {
-  uint32_t log2 = 0;
-  while (int64_t{1} << log2 < power_of_two) ++log2;
-  return log2;
-}
-
 // `resident`: one step loads a block's share.
 SamplePlan sample_of(const Problem& problem, const LaunchConfig& c, bool resident) {
-  const auto width = static_cast<uint32_t>(problem.width);
-  const auto k = static_cast<uint32_t>(problem.k);
   const auto per_vector = static_cast<uint32_t>(16 / element_size(problem.dtype));
-  const auto threads = static_cast<uint32_t>(c.threads);
-  if (c.scope == Scope::kCluster && resident) {
-    return plan_common_sample(width, k, per_vector, threads);
-  }
-  return plan_sample(width, k, per_vector, static_cast<uint32_t>(c.vectors_per_thread), threads,
-                     log2_of(c.blocks_per_row));
+  const uint32_t loads = !resident                  ? sample_loads(c.scope, per_vector)
+                         : c.scope == Scope::kBlock ? static_cast<uint32_t>(c.vectors_per_thread)
+                                                    : kSampleLoadsOfResident;
+  return plan_sample(static_cast<uint32_t>(problem.width), static_cast<uint32_t>(problem.k),
+                     per_vector, loads, static_cast<uint32_t>(c.threads));
 }
 
 // Elements of a block, at the most.

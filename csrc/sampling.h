@@ -60,17 +60,19 @@ struct SamplePlan {
   }
 };
 
-// The sample is `held` elements of which each of `threads` threads has up to `loads` vectors of
-// `per_vector`: all of them have a first vector before any has a second.
-TL_TOPK_HD SamplePlan plan_sample_of(uint32_t held, uint32_t length, uint32_t k,
-                                     uint32_t per_vector, uint32_t loads, uint32_t threads) {
+// The sample has up to `loads` vectors of `per_vector` elements of each of `threads` threads: all
+// of them have a first vector before any has a second. Rows whose lengths only the GPU knows wait
+// for this: all but one division are by constants there.
+TL_TOPK_HD SamplePlan plan_sample(uint32_t length, uint32_t k, uint32_t per_vector, uint32_t loads,
+                                  uint32_t threads) {
   constexpr float kDeviations = 4.5f;
   constexpr uint32_t kLanesOfWarp = 32;
   constexpr uint32_t kGroupsOfWarp = kGroups / kLanesOfWarp;  // warps that fill all groups once
   constexpr SamplePlan kNone{1, 1, 1, 1, 1, 1, 1, 1, 0, false};
   if (length <= k || k == 0) return kNone;  // no selection, no sample
 
-  const uint32_t a_load = threads * per_vector;  // of a block
+  const uint32_t a_load = threads * per_vector;
+  const uint32_t held = length < a_load * loads ? length : a_load * loads;
   const uint32_t full_loads = held / a_load < loads ? held / a_load : loads;
   const uint32_t loads_max = full_loads > 0 ? full_loads : 1;
   uint32_t filled = threads / kLanesOfWarp;  // warps with a first vector in every lane, everywhere
@@ -134,24 +136,6 @@ TL_TOPK_HD SamplePlan plan_sample_of(uint32_t held, uint32_t length, uint32_t k,
     plan.reach_rank = static_cast<uint8_t>(far < m ? far : m);
   }
   return plan;
-}
-
-// The sample is what each of 2^blocks_log2 blocks of `threads` threads loads first of its share
-// (row.cuh): `loads` vectors of `per_vector` elements, each step an equal part of the row. Rows
-// whose lengths only the GPU knows wait for this: all but one division are by constants there.
-TL_TOPK_HD SamplePlan plan_sample(uint32_t length, uint32_t k, uint32_t per_vector, uint32_t loads,
-                                  uint32_t threads, uint32_t blocks_log2) {
-  const uint32_t a_step = threads * per_vector * loads;
-  const uint32_t steps = length == 0 ? 1 : ((length - 1) / a_step >> blocks_log2) + 1;
-  const uint32_t held = (steps == 1 ? length : length / steps) >> blocks_log2;
-  return plan_sample_of(held, length, k, per_vector, loads, threads);
-}
-
-// The sample is one that all blocks take alike, a vector a thread.
-TL_TOPK_HD SamplePlan plan_common_sample(uint32_t length, uint32_t k, uint32_t per_vector,
-                                         uint32_t threads) {
-  const uint32_t most = threads * per_vector;
-  return plan_sample_of(length < most ? length : most, length, k, per_vector, 1, threads);
 }
 
 // The share of a row that lies above the floor: what the plan expects, or with a floor that many

@@ -1,5 +1,5 @@
-// The floor: a value almost surely below the row's k-th element, from what the block has just
-// loaded. The statistics are in sampling.h.
+// The floor: a value almost surely below the row's k-th element, from a sample of the row. The
+// statistics are in sampling.h.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,42 @@ __device__ __forceinline__ float anchor_of_key(uint32_t key) {
   return rounded < kMinusInfKey ? -INFINITY : __uint_as_float(bits_of_key(rounded));
 }
 
-// Begins once the block has loaded x, kPerVector elements a load. Every thread gets the anchors.
+// The sample that all blocks of a row take alike, so that all of them know the same floor and the
+// same map without a word: kLoads vectors a thread, read before all else. Whole lines of 128 bytes,
+// evenly spread; each lies elsewhere between its neighbours, so that no period of a row is in step
+// with all of them.
+template <Dtype D, uint32_t kLoads>
+struct CommonSample {
+  static constexpr uint32_t kPerVector = Row<D>::kPerVector;
+
+  uint4 loaded[kLoads];
+
+  __device__ __forceinline__ explicit CommonSample(const Row<D>& row) {
+    const uint32_t vectors = row.vectors();
+#pragma unroll
+    for (uint32_t u = 0; u < kLoads; ++u) loaded[u] = row.load(vector(u, vectors));
+  }
+  __device__ __forceinline__ void widen(uint32_t flip, float (&x)[kLoads * kPerVector]) const {
+#pragma unroll
+    for (uint32_t u = 0; u < kLoads; ++u) {
+      widen_vector<D>(loaded[u], flip,
+                      *reinterpret_cast<float (*)[kPerVector]>(x + u * kPerVector));
+    }
+  }
+
+ private:
+  static __device__ __forceinline__ uint32_t vector(uint32_t u, uint32_t vectors) {
+    constexpr uint32_t kLine = 8;
+    constexpr uint32_t kGoldenRatio = 0x9e3779b9;  // times 2^-32
+    const uint32_t line = (u * kThreads + threadIdx.x) / kLine;
+    const uint32_t stride = max(vectors / (kLoads * kThreads), 1u);
+    const uint32_t part = line * kGoldenRatio;
+    const auto place = static_cast<uint32_t>(static_cast<uint64_t>(part) * stride >> 32);
+    return (line * stride + place) * kLine + threadIdx.x % kLine;
+  }
+};
+
+// Begins once the sample x is here, kPerVector elements a load. Every thread gets the anchors.
 //
 // Each group's maximum is found by atomics of its members (sampling.h). Then a few lanes rank it,
 // every one by comparison with a part of the others.

@@ -89,19 +89,21 @@ __device__ __forceinline__ void share_row(const Params<kMapped>& params, const R
   constexpr int kLoads = 1 << kLoadsLog2;
   constexpr uint32_t kPerVector = Row<D>::kPerVector;
   SharedState& state = memory.state;
+  constexpr uint32_t kSampleLoads = sample_loads(Scope::kGrid, kPerVector);
+  const CommonSample<D, kSampleLoads> sampled(row);
   const Deal deal(row.vectors(), kLoadsLog2, meeting.block(), meeting.blocks_log2());
   StepQueue<D, kLoads, kDeepQueue> queue(row, deal, memory.queue);
   const MappingReader mapping(params, meeting.row());
   queue.fill(row, deal);
 
   const auto out = make_output<kMapped>(params, meeting.row(), row, state.mapping);
-  prepare<kLoads, false>(params, row, meeting.blocks_log2(), state);
+  prepare<kSampleLoads>(params, row, state);
   if (threadIdx.x == 0) state.grid.highest_floor = 0;
   meeting.open();
   team.open(out.sorted_bytes());
 
-  float x[kLoads * kPerVector];
-  queue.pop_first(row.flip, x);
+  float x[kSampleLoads * kPerVector];
+  sampled.widen(row.flip, x);
   mark(kPhaseRead);
   mapping.keep(state);
   SamplePlan plan = params.full_plan;
@@ -109,7 +111,7 @@ __device__ __forceinline__ void share_row(const Params<kMapped>& params, const R
   const Anchors anchors = find_anchors<kPerVector>(x, plan, state.anchors);
   mark(kPhaseFloor);
   const GlobalList segment{meeting.segment(meeting.block()), meeting.room()};
-  queue.list_all(x, row, deal, anchors.floor, segment, &state.survivors);
+  queue.list_all(row, deal, anchors.floor, segment, &state.survivors);
   __syncthreads();
   mark(kPhaseFilter);
   const uint32_t survivors = state.survivors;

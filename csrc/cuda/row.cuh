@@ -151,16 +151,4 @@ struct Deal {
   }
 };
 
-// The vector that this thread reads of a sample that all blocks of a team take alike: whole lines
-// of 128 bytes, as many as the block can, evenly spread. Each lies elsewhere between its
-// neighbours, so that no period of a row is in step with all of them.
-__device__ __forceinline__ uint32_t sample_vector(uint32_t vectors) {
-  constexpr uint32_t kLine = 8;
-  constexpr uint32_t kGoldenRatio = 40503;  // times 2^-16
-  const uint32_t line = threadIdx.x / kLine;
-  const uint32_t stride = max(vectors / kThreads, 1u);
-  const uint32_t place = (line * kGoldenRatio & 0xffff) * stride >> 16;
-  return (line * stride + place) * kLine + threadIdx.x % kLine;
-}
-
 }  // namespace tl_topk

@@ -262,11 +262,11 @@ __device__ __noinline__ void finish_otherwise(const Params<kMapped>& params, uin
   record_phases(blockIdx.x);
 }
 
-// All that needs no score, done while the first loads of 2^blocks_log2 blocks are on their way. A
-// barrier must follow.
-template <int kLoads, bool kCommonSample, Dtype D>
+// All that needs no score, done while the first loads are on their way; the sample has up to
+// kSampleLoads vectors a thread. A barrier must follow.
+template <uint32_t kSampleLoads, Dtype D>
 __device__ __forceinline__ void prepare(const KernelParams& params, const Row<D>& row,
-                                        uint32_t blocks_log2, SharedState& state) {
+                                        SharedState& state) {
   if (threadIdx.x < kTableBins) state.own.bins[threadIdx.x] = 0;
   if (threadIdx.x < kGroups) state.anchors.group_keys[threadIdx.x] = 0;
   if (threadIdx.x < kMaxResidual) state.residual[threadIdx.x] = 0;
@@ -276,10 +276,7 @@ __device__ __forceinline__ void prepare(const KernelParams& params, const Row<D>
     state.tally.cut = TableCut::none();
   }
   if (row.length != params.width && threadIdx.x == kThreads - 1) {
-    constexpr uint32_t kPerVector = Row<D>::kPerVector;
-    state.plan = kCommonSample
-                     ? plan_common_sample(row.length, params.k, kPerVector, kThreads)
-                     : plan_sample(row.length, params.k, kPerVector, kLoads, kThreads, blocks_log2);
+    state.plan = plan_sample(row.length, params.k, Row<D>::kPerVector, kSampleLoads, kThreads);
   }
 }
 
@@ -315,18 +312,21 @@ __device__ __forceinline__ void select_resident(const Params<kMapped>& params, u
   constexpr uint32_t kPerVector = Row<D>::kPerVector;
   constexpr uint32_t kElements = kLoads * kPerVector;
   constexpr bool kCommonSample = S == Scope::kCluster;
+  constexpr uint32_t kSampleLoads = kCommonSample ? kSampleLoadsOfResident : kLoads;
   SharedState& state = memory.state;
   Entry* const list = memory.list;
 
   // The loads go out first; everything that needs no score is done while they are under way.
   const Deal deal(row.vectors(), kLoadsLog2, team.rank(), team.size_log2());
-  [[maybe_unused]] uint4 sampled;
+  const auto sampled = [&] {
+    if constexpr (kCommonSample) return CommonSample<D, kSampleLoads>(row);
+    if constexpr (!kCommonSample) return nullptr;
+  }();
   uint4 loaded[kLoads];
-  if constexpr (kCommonSample) sampled = row.load(sample_vector(row.vectors()));
   load_step<D, kLoads>(row, deal, deal.step(0), loaded);
   const MappingReader mapping(params, row_number);
   const auto out = make_output<kMapped>(params, row_number, row, state.mapping);
-  prepare<kLoads, kCommonSample>(params, row, team.size_log2(), state);
+  prepare<kSampleLoads>(params, row, state);
   team.open(out.sorted_bytes());
 
   SamplePlan plan = params.full_plan;
@@ -339,8 +339,8 @@ __device__ __forceinline__ void select_resident(const Params<kMapped>& params, u
   Anchors anchors;
   float x[kElements];
   if constexpr (kCommonSample) {
-    float sample[kPerVector];
-    widen_vector<D>(sampled, row.flip, sample);
+    float sample[kSampleLoads * kPerVector];
+    sampled.widen(row.flip, sample);
     anchors = anchors_of(sample);
     widen_step<D, kLoads>(loaded, row.flip, x);
   } else {
@@ -417,41 +417,42 @@ __device__ __forceinline__ void select_stepwise(const Params<kMapped>& params, u
   constexpr int kLoads = 1 << kLoadsLog2;
   constexpr uint32_t kPerVector = Row<D>::kPerVector;
   constexpr uint32_t kRoom = kHeld * kThreads;
+  constexpr uint32_t kSampleLoads = sample_loads(S, kPerVector);
   SharedState& state = memory.state;
   Entry* const list = memory.list;
 
+  // The sample goes first: the floor is found while the queue fills.
+  const CommonSample<D, kSampleLoads> sampled(row);
   const Deal deal(row.vectors(), kLoadsLog2, team.rank(), team.size_log2());
   StepQueue<D, kLoads, kQueue> queue(row, deal, memory.queue);
   // Behind a queue's loads it would arrive last.
   const MappingReader mapping(params, row_number);
   queue.fill(row, deal);
   const auto out = make_output<kMapped>(params, row_number, row, state.mapping);
-  prepare<kLoads, false>(params, row, team.size_log2(), state);
+  prepare<kSampleLoads>(params, row, state);
   team.open(out.sorted_bytes());
 
-  float x[kLoads * kPerVector];
-  queue.pop_first(row.flip, x);
+  float x[kSampleLoads * kPerVector];
+  sampled.widen(row.flip, x);
   mark(kPhaseRead);
   mapping.keep(state);
   SamplePlan plan = params.full_plan;
   if (row.length != params.width) plan = state.plan;
   const Anchors anchors = find_anchors<kPerVector>(x, plan, state.anchors);
-  const BinMap own_map = map_between(anchors.low, anchors.ceiling, kTableBins);
+  const BinMap map = map_between(anchors.low, anchors.ceiling, kTableBins);
   team.await_open();
-  team.send_map(own_map);
   mark(kPhaseFloor);
 
   if (threadIdx.x == 0) {
     state.own.overflow = 0;
     state.own.floor_key = order_key_of_number(__float_as_uint(anchors.floor));
   }
-  queue.list_all(x, row, deal, anchors.floor, SharedList{list, kRoom}, &state.survivors);
+  queue.list_all(row, deal, anchors.floor, SharedList{list, kRoom}, &state.survivors);
   __syncthreads();
   mark(kPhaseFilter);
   const bool overflow = state.survivors > kRoom;
   const uint32_t listed = overflow ? 0 : state.survivors;
   if (threadIdx.x == 0) state.own.overflow = overflow;
-  const BinMap map = team.await_map(own_map);
   HeldEntries<kHeld> held(list, listed, map);
   if (!select_listed(held, map, out, team, state)) {
     return finish_otherwise<D, S, kLoadsLog2, kHeld, kQueue, kMapped>(params, row_number, map);

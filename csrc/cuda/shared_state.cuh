@@ -13,12 +13,6 @@ namespace tl_topk {
 
 constexpr uint32_t kMaxResidual = 256;  // ranked by one comparison a pair; more go to the radix
 
-// The linear map that all blocks of a team use, as it is sent.
-struct __align__(8) MapMessage {
-  float scale;
-  float shift;
-};
-
 // What the last block of a grid's row tells its cluster.
 struct __align__(8) Verdict {
   uint32_t misled;  // not 0: all blocks find the threshold by exact digits
@@ -46,11 +40,9 @@ struct alignas(128) SharedState {
   BinCounts own;
   Tally tally;
   __align__(16) uint64_t residual[kMaxResidual];  // ranks, read two at a time (leader)
-  uint64_t mapped;                                // barrier: the leader's map is here
   uint64_t tallied;                               // barrier: all tables are here
   uint64_t settled;                               // barrier: the residual is here (leader)
   uint64_t sorted;                                // barrier: all keys to sort are here (leader)
-  MapMessage map;
   GridState grid;
   SamplePlan plan;
   RowMapping mapping;                  // of a mapped launch

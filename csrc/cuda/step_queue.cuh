@@ -91,17 +91,10 @@ class StepQueue {
     }
     ptx::commit_copies();
   }
-  // Waits for the first step.
-  __device__ __forceinline__ void pop_first(uint32_t flip,
-                                            float (&x)[kLoads * Row<D>::kPerVector]) const {
-    pop(0, flip, x);
-  }
-
-  // Lists what lies above the floor of all steps, of which the other queue is given the first;
-  // `survivors` counts it, also when there is no more room.
+  // Lists what lies above the floor of all steps; `survivors` counts it, also when there is no more
+  // room.
   template <typename List>
-  __device__ __forceinline__ void list_all(const float (&)[kLoads * Row<D>::kPerVector],
-                                           const Row<D>& row, const Deal& deal, float floor,
+  __device__ __forceinline__ void list_all(const Row<D>& row, const Deal& deal, float floor,
                                            const List& list, uint32_t* survivors) const {
     const float orientation = row.flip == 0 ? 1.0f : -1.0f;
     for (uint32_t i = 0;; i = ptx::keep(i + 1)) {
@@ -217,16 +210,12 @@ class StepQueue<D, kLoads, 0> {
   __device__ __forceinline__ void fill(const Row<D>& row, const Deal& deal) {
     load_step<D, kLoads>(row, deal, deal.step(0), next_);
   }
-  __device__ __forceinline__ void pop_first(uint32_t flip,
-                                            float (&x)[kLoads * Row<D>::kPerVector]) const {
-    widen_step<D, kLoads>(next_, flip, x);
-  }
   template <typename List>
-  __device__ __forceinline__ void list_all(float (&x)[kLoads * Row<D>::kPerVector],
-                                           const Row<D>& row, const Deal& deal, float floor,
+  __device__ __forceinline__ void list_all(const Row<D>& row, const Deal& deal, float floor,
                                            const List& list, uint32_t* survivors) {
     for (uint32_t i = 0;; ++i) {
-      if (i > 0) widen_step<D, kLoads>(next_, row.flip, x);
+      float x[kLoads * Row<D>::kPerVector];
+      widen_step<D, kLoads>(next_, row.flip, x);
       if (i + 1 < deal.steps) load_step<D, kLoads>(row, deal, deal.step(i + 1), next_);
       list_step<D>(x, row, deal, deal.step(i), floor, list, survivors);
       if (i + 1 == deal.steps) break;

@@ -1,9 +1,8 @@
 // The blocks that share one row, and how they meet: the only code that knows the scope.
 //
 // What blocks exchange on the way is asynchronous stores that an mbarrier of the receiver counts
-// in: the map (8 bytes, leader to all), the count tables (all to all), and at the end the few
-// entries of the cut's bin (to the leader). No block fences, and none waits for another's progress
-// beyond the message it needs.
+// in: the count tables (all to all), and at the end the few entries of the cut's bin (to the
+// leader). No block fences, and none waits for another's progress beyond the message it needs.
 #pragma once
 
 #include <cstdint>
@@ -30,9 +29,7 @@ class Team<Scope::kBlock> {
   __device__ void open(uint32_t) const { __syncthreads(); }
   __device__ void await_open() const {}
 
-  __device__ void send_map(const BinMap&) const {}
   // The block's own table can be read after the next barrier.
-  __device__ BinMap await_map(const BinMap& own) const { return own; }
   __device__ void send_table() const {
     if (threadIdx.x < kWarp) keep_table(state_.own, sum_from_top(state_.own), state_.tables[0]);
   }
@@ -79,12 +76,10 @@ class Team<Scope::kCluster> {
   // `sorted_bytes`: what `send_key` will bring to the leader.
   __device__ void open(uint32_t sorted_bytes) const {
     if (threadIdx.x == 0) {
-      ptx::init_barrier(&state_.mapped, 1);
       ptx::init_barrier(&state_.tallied, 1);
       ptx::init_barrier(&state_.settled, 1);
       ptx::init_barrier(&state_.sorted, 1);
       ptx::fence_barrier_init();
-      ptx::arrive_and_expect(&state_.mapped, sizeof(MapMessage));
       ptx::arrive_and_expect(&state_.tallied, kTableMessageBytes * ((1u << size_log2_) - 1));
       ptx::arrive_and_expect(&state_.sorted, sorted_bytes);
     }
@@ -92,19 +87,6 @@ class Team<Scope::kCluster> {
     ptx::cluster_arrive_relaxed();
   }
   __device__ void await_open() const { ptx::cluster_wait(); }
-
-  // All blocks count by the leader's map; it is on its way while they filter.
-  __device__ void send_map(const BinMap& map) const {
-    const uint32_t to = threadIdx.x;
-    if (!leads() || to == 0 || to >= 1u << size_log2_) return;
-    ptx::store_async(ptx::cluster_address(&state_.map, to), __float_as_uint(map.scale),
-                     __float_as_uint(map.shift), ptx::cluster_address(&state_.mapped, to));
-  }
-  __device__ BinMap await_map(const BinMap& own) const {
-    if (leads()) return own;
-    ptx::await_barrier(&state_.mapped);
-    return {state_.map.scale, state_.map.shift, own.last};
-  }
 
   // One warp sends it to one block, or keeps it: the block's own table can be read after the next
   // barrier.
