@@ -63,11 +63,15 @@ int checked_cluster(int64_t blocks_per_row, const DeviceFacts& device) {
 // `resident`: one step loads a block's share.
 SamplePlan sample_of(const Problem& problem, const LaunchConfig& c, bool resident) {
   const auto per_vector = static_cast<uint32_t>(16 / element_size(problem.dtype));
-  const uint32_t loads = !resident                  ? sample_loads(c.scope, per_vector)
-                         : c.scope == Scope::kBlock ? static_cast<uint32_t>(c.vectors_per_thread)
-                                                    : kSampleLoadsOfResident;
-  return plan_sample(static_cast<uint32_t>(problem.width), static_cast<uint32_t>(problem.k),
-                     per_vector, loads, static_cast<uint32_t>(c.threads));
+  const auto width = static_cast<uint32_t>(problem.width);
+  const auto k = static_cast<uint32_t>(problem.k);
+  const auto threads = static_cast<uint32_t>(c.threads);
+  if (c.scope == Scope::kBlock) {
+    const auto loads = static_cast<uint32_t>(c.vectors_per_thread);
+    return plan_first_step(width, k, per_vector, loads, threads);
+  }
+  const uint32_t loads = resident ? kSampleLoadsOfResident : sample_loads(c.scope, per_vector);
+  return plan_sample(width, k, per_vector, loads, threads);
 }
 
 // Elements of a block, at the most.

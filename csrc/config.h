@@ -20,8 +20,9 @@ enum class Scope : uint8_t {
 // Rows wider in k than this take the exact but slower large-k kernel.
 constexpr int64_t kMaxFastK = 4096;
 
-// Vectors a thread of a row's sample, where no step has all of the row at once: for 4096 elements,
-// or as many as a step loads of rows that a grid shares, of which few are wanted.
+// Vectors a thread of the sample that all blocks of a row take, where their shares take several
+// steps: for 4096 elements, or as many as a step loads of rows that a grid shares, of which few are
+// wanted.
 TL_TOPK_HD constexpr uint32_t sample_loads(Scope scope, uint32_t per_vector) {
   return (scope == Scope::kGrid ? 16 : 8) / per_vector;
 }

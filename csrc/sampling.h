@@ -60,11 +60,10 @@ struct SamplePlan {
   }
 };
 
-// The sample has up to `loads` vectors of `per_vector` elements of each of `threads` threads: all
-// of them have a first vector before any has a second. Rows whose lengths only the GPU knows wait
-// for this: all but one division are by constants there.
-TL_TOPK_HD SamplePlan plan_sample(uint32_t length, uint32_t k, uint32_t per_vector, uint32_t loads,
-                                  uint32_t threads) {
+// The sample is `held` elements, up to `loads` vectors of `per_vector` of each of `threads`
+// threads: all of them have a first vector before any has a second.
+TL_TOPK_HD SamplePlan plan_sample_of(uint32_t held, uint32_t length, uint32_t k,
+                                     uint32_t per_vector, uint32_t loads, uint32_t threads) {
   constexpr float kDeviations = 4.5f;
   constexpr uint32_t kLanesOfWarp = 32;
   constexpr uint32_t kGroupsOfWarp = kGroups / kLanesOfWarp;  // warps that fill all groups once
@@ -72,7 +71,6 @@ TL_TOPK_HD SamplePlan plan_sample(uint32_t length, uint32_t k, uint32_t per_vect
   if (length <= k || k == 0) return kNone;  // no selection, no sample
 
   const uint32_t a_load = threads * per_vector;
-  const uint32_t held = length < a_load * loads ? length : a_load * loads;
   const uint32_t full_loads = held / a_load < loads ? held / a_load : loads;
   const uint32_t loads_max = full_loads > 0 ? full_loads : 1;
   uint32_t filled = threads / kLanesOfWarp;  // warps with a first vector in every lane, everywhere
@@ -124,7 +122,7 @@ TL_TOPK_HD SamplePlan plan_sample(uint32_t length, uint32_t k, uint32_t per_vect
   if (plan.has_floor && ceiling > 1.0f) plan.ceiling_rank = static_cast<uint8_t>(ceiling);
   // Where few of the sample are wanted, perhaps none of it is: the k-th element may lie beyond, and
   // so may other blocks' floors. As far as leaves few in one bin.
-  constexpr float kSurelySome = 12.0f;  // wanted groups: one launch in 100,000 sees none of them
+  constexpr float kSurelySome = 6.0f;  // wanted groups: one launch in 400 sees none of them
   constexpr uint32_t kMostReach = 16;
   constexpr uint32_t kReachTimesK = 4096;
   if (plan.has_floor && expected < kSurelySome) {
@@ -136,6 +134,22 @@ TL_TOPK_HD SamplePlan plan_sample(uint32_t length, uint32_t k, uint32_t per_vect
     plan.reach_rank = static_cast<uint8_t>(far < m ? far : m);
   }
   return plan;
+}
+
+// The sample is as large as that, or the whole row. Rows whose lengths only the GPU knows wait for
+// this: all but one division are by constants there.
+TL_TOPK_HD SamplePlan plan_sample(uint32_t length, uint32_t k, uint32_t per_vector, uint32_t loads,
+                                  uint32_t threads) {
+  const uint32_t most = threads * per_vector * loads;
+  return plan_sample_of(length < most ? length : most, length, k, per_vector, loads, threads);
+}
+
+// The sample is the first of the steps in which a block alone reads the row (row.cuh), all of them
+// equally large.
+TL_TOPK_HD SamplePlan plan_first_step(uint32_t length, uint32_t k, uint32_t per_vector,
+                                      uint32_t loads, uint32_t threads) {
+  const uint32_t steps = length > 0 ? (length - 1) / (threads * per_vector * loads) + 1 : 1;
+  return plan_sample_of(length / steps, length, k, per_vector, loads, threads);
 }
 
 // The share of a row that lies above the floor: what the plan expects, or with a floor that many

@@ -69,6 +69,12 @@ struct CommonSample {
   }
 };
 
+// A block alone has its sample in what it loads anyway.
+template <Dtype D>
+struct CommonSample<D, 0> {
+  __device__ __forceinline__ explicit CommonSample(const Row<D>&) {}
+};
+
 // Begins once the sample x is here, kPerVector elements a load. Every thread gets the anchors.
 //
 // Each group's maximum is found by atomics of its members (sampling.h). Then a few lanes rank it,

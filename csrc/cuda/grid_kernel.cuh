@@ -97,7 +97,7 @@ __device__ __forceinline__ void share_row(const Params<kMapped>& params, const R
   queue.fill(row, deal);
 
   const auto out = make_output<kMapped>(params, meeting.row(), row, state.mapping);
-  prepare<kSampleLoads>(params, row, state);
+  prepare<kSampleLoads, true>(params, row, state);
   if (threadIdx.x == 0) state.grid.highest_floor = 0;
   meeting.open();
   team.open(out.sorted_bytes());

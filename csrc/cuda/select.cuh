@@ -15,13 +15,13 @@ namespace tl_topk {
 
 // What a mapped launch of free order writes instead of indices, and the pages of a block's
 // survivors, in registers; nothing of another launch.
-template <typename Survivors, bool kMapped>
+template <uint32_t kHeld, bool kMapped>
 struct HeldPages {
   template <Dtype D>
-  __device__ __forceinline__ HeldPages(const Survivors&, const Output<D, false>&) {}
+  __device__ __forceinline__ HeldPages(const OrderedList<kHeld>&, const Output<D, false>&) {}
 };
-template <typename Survivors>
-struct HeldPages<Survivors, true> {
+template <uint32_t kHeld>
+struct HeldPages<kHeld, true> {
   // Slots if there are any, else ragged indices, else indices: one loop writes whichever it is.
   int32_t* to;
   uint32_t within;  // the bits of an index that count inside its page
@@ -29,12 +29,13 @@ struct HeldPages<Survivors, true> {
   int32_t page_log2;
   bool paged;
   bool more;  // outputs than this one
-  int32_t page[Survivors::kHeld];
+  int32_t page[kHeld];
 
   // Reads those of all survivors while the block waits anyway, rather than those of the winners
   // alone when it does not. Nothing here looks at what was read: it arrives in the meantime.
   template <Dtype D>
-  __device__ __forceinline__ HeldPages(const Survivors& survivors, const Output<D, true>& out) {
+  __device__ __forceinline__ HeldPages(const OrderedList<kHeld>& survivors,
+                                       const Output<D, true>& out) {
     const RowMapping map = *out.mapping;
     paged = map.slots != nullptr;
     const bool ragged = map.ragged != nullptr;
@@ -45,10 +46,11 @@ struct HeldPages<Survivors, true> {
     page_log2 = map.page_log2;
     more = static_cast<int>(paged) + ragged + indices > 1;
 #pragma unroll
-    for (uint32_t u = 0; u < Survivors::kHeld; ++u) page[u] = 0;
+    for (uint32_t u = 0; u < kHeld; ++u) page[u] = 0;
     if (!paged || !out.free_order()) return;
-    survivors.for_each(
-        [&](uint32_t u, uint32_t index, bool there) { page[u] = load_page(map, index, there); });
+    survivors.for_first(survivors.listed, [&](uint32_t u, uint32_t i, bool there) {
+      page[u] = load_page(map, survivors.list[i].index, there);
+    });
   }
 
   static __device__ __forceinline__ int32_t load_page(const RowMapping& map, uint32_t index,
@@ -66,28 +68,30 @@ struct HeldPages<Survivors, true> {
 // The cut's bin goes to the leader, everything above it to its slot; then the leader ranks the at
 // most kMaxResidual elements of the bin, and the best of them win too. `pages` are those of a
 // mapped launch.
-template <Dtype D, bool kMapped, Scope S, typename Survivors>
-__device__ __forceinline__ void select_by_cut(const Survivors& survivors,
-                                              const HeldPages<Survivors, kMapped>& pages,
+template <Dtype D, bool kMapped, Scope S, uint32_t kHeld>
+__device__ __forceinline__ void select_by_cut(const OrderedList<kHeld>& survivors,
+                                              const HeldPages<kHeld, kMapped>& pages,
                                               const TableCut c, const Output<D, kMapped>& out,
                                               const Team<S>& team, SharedState& state) {
   if (team.leads() && threadIdx.x == 0) team.expect_residual(c.inside);
+  const Entry* const list = survivors.list;
   const CountTable& own = state.tables[team.rank()];
+  const uint32_t above = own.count_above(c.bin);
+  const uint32_t inside = own.count(c.bin) - above;
   const Places before = find_places(state.tables, team.rank(), c.bin);
-  survivors.for_each_inside(c.bin, own, [&](const Entry& e, uint32_t place) {
-    team.send_residual(before.inside + place, e.rank());
-  });
+  if (threadIdx.x < inside) {
+    team.send_residual(before.inside + threadIdx.x, list[above + threadIdx.x].rank());
+  }
 
   const auto store = [&](int32_t* to, auto&& word) {
-    survivors.for_each_above(c.bin, own,
-                             [&](uint32_t u, const Entry& e, uint32_t place, bool wins) {
-                               ptx::store_if(to + before.above + place, word(u, e.index), wins);
-                             });
+    survivors.for_first(above, [&](uint32_t u, uint32_t i, bool there) {
+      ptx::store_if(to + before.above + i, word(u, list[i].index), there);
+    });
   };
   const auto index = [](uint32_t, uint32_t i) { return i; };
   const auto put = [&] {
-    survivors.for_each_above(c.bin, own, [&](uint32_t, const Entry& e, uint32_t place, bool wins) {
-      if (wins) out.put(team, before.above + place, e);
+    survivors.for_first(above, [&](uint32_t, uint32_t i, bool there) {
+      if (there) out.put(team, before.above + i, list[i]);
     });
   };
   if constexpr (kMapped) {
@@ -113,20 +117,33 @@ __device__ __forceinline__ void select_by_cut(const Survivors& survivors,
   if (!team.leads()) return;
 
   team.await_residual();
-  // One comparison a pair: each thread ranks one of the residual against all.
-  if (threadIdx.x < c.inside) {
-    const uint64_t mine = state.residual[threadIdx.x];
-    int32_t page = 0;  // read while the ranks are compared
-    if constexpr (kMapped) {
-      if (pages.paged) page = pages.load_page(*out.mapping, index_of_rank(mine), true);
-    }
-    uint32_t better = 0;
-    for (uint32_t i = 0; i < c.inside; i += 4) {  // past the last: zeros, worse than any
-      const auto* other = reinterpret_cast<const ulonglong2*>(&state.residual[i]);
-      const ulonglong2 a = other[0];
-      const ulonglong2 b = other[1];
-      better += (a.x > mine) + (a.y > mine) + (b.x > mine) + (b.y > mine);
-    }
+  // One comparison a pair. As many lanes as there are for each of the residual, up to a number that
+  // still is quick to add up, compare it with a part of the others.
+  constexpr uint32_t kMostLanesLog2 = 3;
+  const uint32_t for_each_log2 = 31 - __clz(kThreads / max(c.inside, 1u));
+  const uint32_t lanes_log2 = min(for_each_log2, kMostLanesLog2);
+  if (threadIdx.x / kWarp * kWarp >> lanes_log2 >= c.inside) return;  // nothing for this warp
+  const uint32_t element = threadIdx.x >> lanes_log2;
+  const uint32_t part = threadIdx.x & ((1u << lanes_log2) - 1);
+  const uint64_t mine = state.residual[element % kMaxResidual];
+  const bool ranks = part == 0 && element < c.inside;
+  int32_t page = 0;  // read while the ranks are compared
+  if constexpr (kMapped) {
+    if (pages.paged && ranks) page = pages.load_page(*out.mapping, index_of_rank(mine), true);
+  }
+  uint32_t better = 0;
+  for (uint32_t i = 4 * part; i < c.inside; i += 4u << lanes_log2) {  // past the last: zeros
+    const auto* other = reinterpret_cast<const ulonglong2*>(&state.residual[i]);
+    const ulonglong2 a = other[0];
+    const ulonglong2 b = other[1];
+    better += (a.x > mine) + (a.y > mine) + (b.x > mine) + (b.y > mine);
+  }
+#pragma unroll
+  for (uint32_t d = 0; d < kMostLanesLog2; ++d) {
+    const uint32_t of_other = __shfl_xor_sync(kAllLanes, better, 1u << d);
+    better += d < lanes_log2 ? of_other : 0;
+  }
+  if (ranks) {
     const uint32_t at = c.above + better;
     if (at >= out.k) return;
     if constexpr (kMapped) {

@@ -98,7 +98,7 @@ __device__ __forceinline__ float highest_in(const HeldEntries<kHeld>& held, int3
                                             const Team<S>& team, SharedState& state) {
   uint32_t* const highest = state.radix.bins;  // of each block, as a key; 0 for none
   uint32_t mine = 0;
-  held.for_each_held([&](uint32_t u) {
+  held.for_each([&](uint32_t u) {
     const uint32_t key = order_key_of_number(__float_as_uint(held.entry[u].score));
     if (held.bin[u] == last) mine = max(mine, key);
   });
@@ -139,7 +139,7 @@ __device__ __forceinline__ bool divide_bins(HeldEntries<kHeld>& held, BinMap map
     const auto finer = [&](int32_t bin, auto&& part) {
       return bin > cut ? kParts : bin < cut ? -1 : static_cast<int32_t>(part());
     };
-    held.for_each_held([&](uint32_t u) {
+    held.for_each([&](uint32_t u) {
       held.bin[u] = finer(held.bin[u], [&] { return map(mapped(held.entry[u].score)); });
     });
     floor_bin = finer(floor_bin, [&] { return bin_of_floor(tally.highest_floor, map); });
@@ -150,6 +150,7 @@ __device__ __forceinline__ bool divide_bins(HeldEntries<kHeld>& held, BinMap map
     held.count(state.own);
     __syncthreads();
     team.exchange_tables();
+    held.sort(state.tables[team.rank()]);
     tally_tables(
         state.tables, team.size_log2(), k, [&](uint32_t) { return floor_bin; }, state.tally);
     if (!tally.cut.found()) return false;
@@ -160,17 +161,19 @@ __device__ __forceinline__ bool divide_bins(HeldEntries<kHeld>& held, BinMap map
 // From the tables to the winners off the usual path. False, and nothing done, where the sample
 // misled.
 template <uint32_t kHeld, Dtype D, bool kMapped, Scope S>
-__device__ __noinline__ bool select_crowded(const Entry* list, uint32_t listed, BinMap map,
+__device__ __noinline__ bool select_crowded(Entry* list, uint32_t listed, BinMap map,
                                             const Output<D, kMapped> out, const Team<S> team,
                                             SharedState& state) {
   HeldEntries<kHeld> held(list, listed, map);
   if (!divide_bins(held, map, out.k, team, state)) return false;
   const TableCut cut = state.tally.cut;
+  const OrderedList<kHeld> survivors{list, state.tables[team.rank()].count(0)};
   if (cut.inside > kMaxResidual || !kWith<Part::kPairs>) {
     constexpr uint32_t kUnknownCount = 0xffffffffu;  // more than any list holds
-    select_by_radix(ListRanks{list, listed}, {0, 64, out.k, kUnknownCount}, out, team, state);
+    select_by_radix(ListRanks{list, survivors.listed}, {0, 64, out.k, kUnknownCount}, out, team,
+                    state);
   } else {
-    select_by_cut(held, HeldPages<HeldEntries<kHeld>, kMapped>(held, out), cut, out, team, state);
+    select_by_cut(survivors, HeldPages<kHeld, kMapped>(survivors, out), cut, out, team, state);
   }
   return true;
 }
@@ -263,8 +266,8 @@ __device__ __noinline__ void finish_otherwise(const Params<kMapped>& params, uin
 }
 
 // All that needs no score, done while the first loads are on their way; the sample has up to
-// kSampleLoads vectors a thread. A barrier must follow.
-template <uint32_t kSampleLoads, Dtype D>
+// kSampleLoads vectors a thread, of the first step or common to all blocks. A barrier must follow.
+template <uint32_t kSampleLoads, bool kCommonSample, Dtype D>
 __device__ __forceinline__ void prepare(const KernelParams& params, const Row<D>& row,
                                         SharedState& state) {
   if (threadIdx.x < kTableBins) state.own.bins[threadIdx.x] = 0;
@@ -276,7 +279,10 @@ __device__ __forceinline__ void prepare(const KernelParams& params, const Row<D>
     state.tally.cut = TableCut::none();
   }
   if (row.length != params.width && threadIdx.x == kThreads - 1) {
-    state.plan = plan_sample(row.length, params.k, Row<D>::kPerVector, kSampleLoads, kThreads);
+    constexpr uint32_t kPerVector = Row<D>::kPerVector;
+    state.plan = kCommonSample
+                     ? plan_sample(row.length, params.k, kPerVector, kSampleLoads, kThreads)
+                     : plan_first_step(row.length, params.k, kPerVector, kSampleLoads, kThreads);
   }
 }
 
@@ -311,22 +317,19 @@ __device__ __forceinline__ void select_resident(const Params<kMapped>& params, u
   constexpr int kLoads = 1 << kLoadsLog2;
   constexpr uint32_t kPerVector = Row<D>::kPerVector;
   constexpr uint32_t kElements = kLoads * kPerVector;
-  constexpr bool kCommonSample = S == Scope::kCluster;
+  constexpr bool kCommonSample = S != Scope::kBlock;
   constexpr uint32_t kSampleLoads = kCommonSample ? kSampleLoadsOfResident : kLoads;
   SharedState& state = memory.state;
   Entry* const list = memory.list;
 
   // The loads go out first; everything that needs no score is done while they are under way.
   const Deal deal(row.vectors(), kLoadsLog2, team.rank(), team.size_log2());
-  const auto sampled = [&] {
-    if constexpr (kCommonSample) return CommonSample<D, kSampleLoads>(row);
-    if constexpr (!kCommonSample) return nullptr;
-  }();
+  const CommonSample<D, kCommonSample ? kSampleLoads : 0> sampled(row);
   uint4 loaded[kLoads];
   load_step<D, kLoads>(row, deal, deal.step(0), loaded);
   const MappingReader mapping(params, row_number);
   const auto out = make_output<kMapped>(params, row_number, row, state.mapping);
-  prepare<kSampleLoads>(params, row, state);
+  prepare<kSampleLoads, kCommonSample>(params, row, state);
   team.open(out.sorted_bytes());
 
   SamplePlan plan = params.full_plan;
@@ -372,15 +375,12 @@ __device__ __forceinline__ void select_resident(const Params<kMapped>& params, u
 #pragma unroll
   for (uint32_t i = 0; i < kElements; ++i) {
     const uint32_t index = row.index(deal.vector(i / kPerVector, 0)) + i % kPerVector;
-    SharedList{list, kElements * kThreads}
-        .at(table.count_above(bin[i]) + place[i])
-        .put_if(x[i], index, x[i] > anchors.floor);
+    put_if(list + table.count_above(bin[i]) + place[i], {x[i], index}, x[i] > anchors.floor);
   }
   if (threadIdx.x == 0) state.survivors = table.count(0);
-  using Survivors = OrderedList<kElements>;
-  const Survivors survivors{list, table.count(0)};
+  const OrderedList<kElements> survivors{list, table.count(0)};
   if constexpr (kMapped) __syncthreads();  // all are listed
-  const HeldPages<Survivors, kMapped> pages(survivors, out);
+  const HeldPages<kElements, kMapped> pages(survivors, out);
   const TableCut cut = find_cut(map, out.k, team, state);
   if (!is_usual(cut)) {
     return finish_otherwise<D, S, kLoadsLog2, kResident, 0, kMapped>(params, row_number, map);
@@ -400,12 +400,16 @@ __device__ __forceinline__ bool select_listed(HeldEntries<kHeld>& held, const Bi
   __syncthreads();
   mark(kPhaseCount);
   team.send_table();
-  // A mapped launch reads pages while it waits for the tables.
-  const HeldPages<HeldEntries<kHeld>, kMapped> pages(held, out);
-  __syncthreads();  // its own table is here
+  __syncthreads();
+  // Put in order while the tables are under way.
+  const CountTable& table = state.tables[team.rank()];
+  held.sort(table);
+  const OrderedList<kHeld> survivors{held.list, table.count(0)};
+  if constexpr (kMapped) __syncthreads();  // all are in order
+  const HeldPages<kHeld, kMapped> pages(survivors, out);
   const TableCut cut = find_cut(map, out.k, team, state);
   if (!is_usual(cut)) return false;
-  select_by_cut(held, pages, cut, out, team, state);
+  select_by_cut(survivors, pages, cut, out, team, state);
   return true;
 }
 
@@ -417,23 +421,28 @@ __device__ __forceinline__ void select_stepwise(const Params<kMapped>& params, u
   constexpr int kLoads = 1 << kLoadsLog2;
   constexpr uint32_t kPerVector = Row<D>::kPerVector;
   constexpr uint32_t kRoom = kHeld * kThreads;
-  constexpr uint32_t kSampleLoads = sample_loads(S, kPerVector);
+  constexpr bool kCommonSample = S != Scope::kBlock;
+  constexpr uint32_t kSampleLoads = kCommonSample ? sample_loads(S, kPerVector) : kLoads;
   SharedState& state = memory.state;
   Entry* const list = memory.list;
 
   // The sample goes first: the floor is found while the queue fills.
-  const CommonSample<D, kSampleLoads> sampled(row);
+  const CommonSample<D, kCommonSample ? kSampleLoads : 0> sampled(row);
   const Deal deal(row.vectors(), kLoadsLog2, team.rank(), team.size_log2());
   StepQueue<D, kLoads, kQueue> queue(row, deal, memory.queue);
   // Behind a queue's loads it would arrive last.
   const MappingReader mapping(params, row_number);
   queue.fill(row, deal);
   const auto out = make_output<kMapped>(params, row_number, row, state.mapping);
-  prepare<kSampleLoads>(params, row, state);
+  prepare<kSampleLoads, kCommonSample>(params, row, state);
   team.open(out.sorted_bytes());
 
   float x[kSampleLoads * kPerVector];
-  sampled.widen(row.flip, x);
+  if constexpr (kCommonSample) {
+    sampled.widen(row.flip, x);
+  } else {
+    queue.peek(row.flip, x);
+  }
   mark(kPhaseRead);
   mapping.keep(state);
   SamplePlan plan = params.full_plan;

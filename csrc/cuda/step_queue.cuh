@@ -91,6 +91,12 @@ class StepQueue {
     }
     ptx::commit_copies();
   }
+  // The first step, which is not taken by that.
+  __device__ __forceinline__ void peek(uint32_t flip,
+                                       float (&x)[kLoads * Row<D>::kPerVector]) const {
+    pop(0, flip, x);
+  }
+
   // Lists what lies above the floor of all steps; `survivors` counts it, also when there is no more
   // room.
   template <typename List>
@@ -209,6 +215,10 @@ class StepQueue<D, kLoads, 0> {
   __device__ __forceinline__ StepQueue(const Row<D>&, const Deal&, unsigned char*) {}
   __device__ __forceinline__ void fill(const Row<D>& row, const Deal& deal) {
     load_step<D, kLoads>(row, deal, deal.step(0), next_);
+  }
+  __device__ __forceinline__ void peek(uint32_t flip,
+                                       float (&x)[kLoads * Row<D>::kPerVector]) const {
+    widen_step<D, kLoads>(next_, flip, x);
   }
   template <typename List>
   __device__ __forceinline__ void list_all(const Row<D>& row, const Deal& deal, float floor,

@@ -23,6 +23,11 @@ struct __align__(8) Entry {
   }
 };
 
+__device__ __forceinline__ void put_if(Entry* place, const Entry& e, bool enabled) {
+  ptx::shared_store_if(static_cast<uint32_t>(__cvta_generic_to_shared(place)),
+                       {__float_as_uint(e.score), e.index}, enabled);
+}
+
 // What the map sees of a score: the score itself.
 __device__ __forceinline__ float mapped(float score) {
   if constexpr (kWith<Part::kLinearMap>) return score;
@@ -41,11 +46,8 @@ __device__ __forceinline__ uint32_t take_places(uint32_t total, uint32_t* taken)
   return __shfl_sync(kAllLanes, ptx::lane0_add(taken, total), 0);
 }
 
-// A block's survivors have places in the order of their bins, the highest first:
-// `table.count_above` that of the first of a bin, then as they were counted. Those above a cut have
-// the first places, so nothing has to be counted once the cut is known. Two ways to keep them:
-//
-// A list that lies in this order; kHeld entries a thread.
+// A block's survivors in the order of their bins, the highest first. Those above a cut come first,
+// so that nothing has to be counted once it is known. kHeld entries a thread.
 template <uint32_t kHeld_>
 struct OrderedList {
   static constexpr uint32_t kHeld = kHeld_;
@@ -53,28 +55,8 @@ struct OrderedList {
   const Entry* list;
   uint32_t listed;
 
-  // Calls f(u, index, is it there?) for this thread's entries; whole warps do.
-  template <typename F>
-  __device__ __forceinline__ void for_each(F&& f) const {
-    for_first(listed, [&](uint32_t u, uint32_t i, bool there) { f(u, list[i].index, there); });
-  }
-  // Calls f(u, entry, place, is it above the cut?) likewise.
-  template <typename F>
-  __device__ __forceinline__ void for_each_above(uint32_t cut, const CountTable& table,
-                                                 F&& f) const {
-    for_first(table.count_above(cut),
-              [&](uint32_t u, uint32_t i, bool there) { f(u, list[i], i, there); });
-  }
-  // Calls f(entry, place) for those of this thread in the cut's bin, of which there are at most
-  // kThreads; places begin with 0 there.
-  template <typename F>
-  __device__ __forceinline__ void for_each_inside(uint32_t cut, const CountTable& table,
-                                                  F&& f) const {
-    const uint32_t above = table.count_above(cut);
-    if (threadIdx.x < table.count(cut) - above) f(list[above + threadIdx.x], threadIdx.x);
-  }
-
- private:
+  // Calls f(u, i, is it there?) for this thread's u-th of the first `count` entries, the i-th of
+  // the list; whole warps do.
   template <typename F>
   static __device__ __forceinline__ void for_first(uint32_t count, F&& f) {
 #pragma unroll
@@ -85,8 +67,7 @@ struct OrderedList {
   }
 };
 
-// Registers, with a list of them in any order besides. Where blocks seldom wait for one another,
-// there is no time to put a list in order.
+// Survivors listed in any order, spread over registers to be counted and put in order.
 template <uint32_t kHeld_>
 struct HeldEntries {
   static constexpr uint32_t kHeld = kHeld_;
@@ -94,19 +75,18 @@ struct HeldEntries {
   static constexpr uint32_t kUsual = kHeld <= 8 ? 1 : kHeld * 3 / 4;
   static constexpr uint32_t kOften = kHeld <= 8 ? (kHeld + 1) / 2 : kHeld;
 
-  const Entry* list;
-  uint32_t listed;
+  Entry* list;
   Entry entry[kHeld];
   int32_t bin[kHeld];     // -1: there is no entry
   uint32_t place[kHeld];  // among those of its bin
   bool more;              // does this warp hold more than kUsual a lane?
   bool most;              // more than kOften?
 
-  __device__ __forceinline__ HeldEntries(const Entry* list_, uint32_t listed_, const BinMap& map)
-      : list(list_), listed(listed_) {
+  __device__ __forceinline__ HeldEntries(Entry* list_, uint32_t listed, const BinMap& map)
+      : list(list_) {
     more = listed > kThreads * kUsual + threadIdx.x / kWarp * kWarp;
     most = listed > kThreads * kOften + threadIdx.x / kWarp * kWarp;
-    for_each_held([&](uint32_t u) {
+    for_each([&](uint32_t u) {
       // Past the list's end lies what was there before: read, but never looked at.
       const uint32_t i = u * kThreads + threadIdx.x;
       entry[u] = list[i];
@@ -116,7 +96,7 @@ struct HeldEntries {
 
   // Calls f(u) for every entry that may be there, unrolled; whole warps do.
   template <typename F>
-  __device__ __forceinline__ void for_each_held(F&& f) const {
+  __device__ __forceinline__ void for_each(F&& f) const {
 #pragma unroll
     for (uint32_t u = 0; u < kUsual; ++u) f(u);
     if (more) {
@@ -129,33 +109,16 @@ struct HeldEntries {
     }
   }
   __device__ __forceinline__ void count(BinCounts& counts) {
-    for_each_held(
+    for_each(
         [&](uint32_t u) { place[u] = counts.count(static_cast<uint32_t>(bin[u]), bin[u] >= 0); });
   }
-
-  // As of an ordered list.
-  template <typename F>
-  __device__ __forceinline__ void for_each(F&& f) const {
-    for_each_held([&](uint32_t u) { f(u, entry[u].index, bin[u] >= 0); });
-  }
-  template <typename F>
-  __device__ __forceinline__ void for_each_above(uint32_t cut, const CountTable& table,
-                                                 F&& f) const {
-    for_each_held([&](uint32_t u) {
-      const uint32_t first = table.count_above(static_cast<uint32_t>(bin[u]));
-      f(u, entry[u], first + place[u], bin[u] > static_cast<int32_t>(cut));
+  // Puts the list in order, without those that have no bin. All threads hold theirs, and `table` is
+  // what they counted.
+  __device__ __forceinline__ void sort(const CountTable& table) const {
+    for_each([&](uint32_t u) {
+      const uint32_t at = table.count_above(static_cast<uint32_t>(bin[u])) + place[u];
+      put_if(list + at, entry[u], bin[u] >= 0);
     });
-  }
-  template <typename F>
-  __device__ __forceinline__ void for_each_inside(uint32_t cut, const CountTable&, F&& f) const {
-    uint32_t inside = 0;  // a bit for each
-    for_each_held([&](uint32_t u) { inside |= bin[u] == static_cast<int32_t>(cut) ? 1u << u : 0; });
-    for (; inside != 0; inside &= inside - 1) {  // seldom any: read again rather than unrolled
-      const uint32_t u = __ffs(inside) - 1;
-      uint32_t at = 0;
-      for_each_held([&](uint32_t v) { at = v == u ? place[v] : at; });
-      f(list[u * kThreads + threadIdx.x], at);
-    }
   }
 };
 
