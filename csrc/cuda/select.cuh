@@ -26,6 +26,7 @@ struct HeldPages<kHeld, true> {
   int32_t* to;
   uint32_t within;  // the bits of an index that count inside its page
   uint32_t offset;
+  uint32_t cache_pages;
   int32_t page_log2;
   bool paged;
   bool more;  // outputs than this one
@@ -43,12 +44,13 @@ struct HeldPages<kHeld, true> {
     to = paged ? map.slots : ragged ? map.ragged : out.indices;
     within = paged ? (1u << map.page_log2) - 1 : ~0u;
     offset = paged || !ragged ? 0 : map.offset;
+    cache_pages = paged ? map.cache_pages : 1;
     page_log2 = map.page_log2;
     more = static_cast<int>(paged) + ragged + indices > 1;
 #pragma unroll
     for (uint32_t u = 0; u < kHeld; ++u) page[u] = 0;
     if (!paged || !out.free_order()) return;
-    survivors.for_first(survivors.listed, [&](uint32_t u, uint32_t i, bool there) {
+    survivors.for_some(0, survivors.listed, [&](uint32_t u, uint32_t i, bool there) {
       page[u] = load_page(map, survivors.list[i].index, there);
     });
   }
@@ -61,7 +63,7 @@ struct HeldPages<kHeld, true> {
   // What is written of an index with its page: 0 where no page was asked for.
   __device__ __forceinline__ uint32_t word(int32_t page_, uint32_t index) const {
     const uint32_t sum = (static_cast<uint32_t>(page_) << page_log2) + (index & within) + offset;
-    return page_ < 0 ? ~0u : sum;
+    return static_cast<uint32_t>(page_) < cache_pages ? sum : ~0u;
   }
 };
 
@@ -73,24 +75,34 @@ __device__ __forceinline__ void select_by_cut(const OrderedList<kHeld>& survivor
                                               const HeldPages<kHeld, kMapped>& pages,
                                               const TableCut c, const Output<D, kMapped>& out,
                                               const Team<S>& team, SharedState& state) {
-  if (team.leads() && threadIdx.x == 0) team.expect_residual(c.inside);
+  constexpr uint32_t kResidualBytes = sizeof(uint64_t) + (kMapped ? sizeof(uint32_t) : 0);
+  if (team.leads() && threadIdx.x == 0) team.expect_residual(c.inside * kResidualBytes);
   const Entry* const list = survivors.list;
   const CountTable& own = state.tables[team.rank()];
   const uint32_t above = own.count_above(c.bin);
   const uint32_t inside = own.count(c.bin) - above;
   const Places before = find_places(state.tables, team.rank(), c.bin);
-  if (threadIdx.x < inside) {
-    team.send_residual(before.inside + threadIdx.x, list[above + threadIdx.x].rank());
+  if constexpr (kMapped) {  // with what is written of it, for whoever holds its page
+    survivors.for_some(above, above + inside, [&](uint32_t u, uint32_t i, bool there) {
+      const uint32_t at = before.inside + i - above;
+      if (there) {
+        team.send_residual(&state.residual[at], list[i].rank());
+        team.send_residual(&state.residual_words[at], pages.word(pages.page[u], list[i].index));
+      }
+    });
+  } else if (threadIdx.x < inside) {
+    team.send_residual(&state.residual[before.inside + threadIdx.x],
+                       list[above + threadIdx.x].rank());
   }
 
   const auto store = [&](int32_t* to, auto&& word) {
-    survivors.for_first(above, [&](uint32_t u, uint32_t i, bool there) {
+    survivors.for_some(0, above, [&](uint32_t u, uint32_t i, bool there) {
       ptx::store_if(to + before.above + i, word(u, list[i].index), there);
     });
   };
   const auto index = [](uint32_t, uint32_t i) { return i; };
   const auto put = [&] {
-    survivors.for_first(above, [&](uint32_t, uint32_t i, bool there) {
+    survivors.for_some(0, above, [&](uint32_t, uint32_t i, bool there) {
       if (there) out.put(team, before.above + i, list[i]);
     });
   };
@@ -117,20 +129,12 @@ __device__ __forceinline__ void select_by_cut(const OrderedList<kHeld>& survivor
   if (!team.leads()) return;
 
   team.await_residual();
-  // One comparison a pair. As many lanes as there are for each of the residual, up to a number that
-  // still is quick to add up, compare it with a part of the others.
-  constexpr uint32_t kMostLanesLog2 = 3;
-  const uint32_t for_each_log2 = 31 - __clz(kThreads / max(c.inside, 1u));
-  const uint32_t lanes_log2 = min(for_each_log2, kMostLanesLog2);
+  // One comparison a pair. Where there are many, several lanes share those of each.
+  const uint32_t lanes_log2 = c.inside <= kThreads / 8 ? 0 : c.inside <= kThreads / 4 ? 2 : 1;
   if (threadIdx.x / kWarp * kWarp >> lanes_log2 >= c.inside) return;  // nothing for this warp
   const uint32_t element = threadIdx.x >> lanes_log2;
   const uint32_t part = threadIdx.x & ((1u << lanes_log2) - 1);
-  const uint64_t mine = state.residual[element % kMaxResidual];
-  const bool ranks = part == 0 && element < c.inside;
-  int32_t page = 0;  // read while the ranks are compared
-  if constexpr (kMapped) {
-    if (pages.paged && ranks) page = pages.load_page(*out.mapping, index_of_rank(mine), true);
-  }
+  const uint64_t mine = state.residual[element];
   uint32_t better = 0;
   for (uint32_t i = 4 * part; i < c.inside; i += 4u << lanes_log2) {  // past the last: zeros
     const auto* other = reinterpret_cast<const ulonglong2*>(&state.residual[i]);
@@ -138,27 +142,21 @@ __device__ __forceinline__ void select_by_cut(const OrderedList<kHeld>& survivor
     const ulonglong2 b = other[1];
     better += (a.x > mine) + (a.y > mine) + (b.x > mine) + (b.y > mine);
   }
-#pragma unroll
-  for (uint32_t d = 0; d < kMostLanesLog2; ++d) {
-    const uint32_t of_other = __shfl_xor_sync(kAllLanes, better, 1u << d);
-    better += d < lanes_log2 ? of_other : 0;
-  }
-  if (ranks) {
-    const uint32_t at = c.above + better;
-    if (at >= out.k) return;
-    if constexpr (kMapped) {
-      if (out.free_order()) {
-        const uint32_t word = pages.word(page, index_of_rank(mine));
-        if (!pages.more) {
-          pages.to[at] = static_cast<int32_t>(word);
-        } else {
-          out.write(at, index_of_rank(mine), *out.mapping, static_cast<int32_t>(word));
-        }
-        return;
+  for (uint32_t d = 0; d < lanes_log2; ++d) better += __shfl_xor_sync(kAllLanes, better, 1u << d);
+  const uint32_t at = c.above + better;
+  if (part != 0 || element >= c.inside || at >= out.k) return;
+  if constexpr (kMapped) {
+    if (out.free_order()) {
+      const auto word = static_cast<int32_t>(state.residual_words[element]);
+      if (!pages.more) {
+        pages.to[at] = word;
+      } else {
+        out.write(at, index_of_rank(mine), *out.mapping, word);
       }
+      return;
     }
-    out.put_ranked(team, at, mine);
   }
+  out.put_ranked(team, at, mine);
 }
 
 // Lists those of a share that pass, while there is room; state.winners counts all of them.

@@ -40,9 +40,10 @@ struct alignas(128) SharedState {
   BinCounts own;
   Tally tally;
   __align__(16) uint64_t residual[kMaxResidual];  // ranks, read two at a time (leader)
-  uint64_t tallied;                               // barrier: all tables are here
-  uint64_t settled;                               // barrier: the residual is here (leader)
-  uint64_t sorted;                                // barrier: all keys to sort are here (leader)
+  uint32_t residual_words[kMaxResidual];  // what a mapped launch of free order writes of them
+  uint64_t tallied;                       // barrier: all tables are here
+  uint64_t settled;                       // barrier: the residual is here (leader)
+  uint64_t sorted;                        // barrier: all keys to sort are here (leader)
   GridState grid;
   SamplePlan plan;
   RowMapping mapping;                  // of a mapped launch

@@ -55,14 +55,15 @@ struct OrderedList {
   const Entry* list;
   uint32_t listed;
 
-  // Calls f(u, i, is it there?) for this thread's u-th of the first `count` entries, the i-th of
-  // the list; whole warps do.
+  // Calls f(u, i, is it there?) for this thread's u-th entry, the i-th of the list, of those from
+  // `begin` to before `end`; whole warps do.
   template <typename F>
-  static __device__ __forceinline__ void for_first(uint32_t count, F&& f) {
+  static __device__ __forceinline__ void for_some(uint32_t begin, uint32_t end, F&& f) {
 #pragma unroll
     for (uint32_t u = 0; u < kHeld; ++u) {
-      if (u * kThreads + threadIdx.x / kWarp * kWarp >= count) break;
-      f(u, u * kThreads + threadIdx.x, u * kThreads + threadIdx.x < count);
+      const uint32_t i = u * kThreads + threadIdx.x;
+      if (i / kWarp * kWarp >= end) break;
+      f(u, i, i >= begin && i < end);
     }
   }
 };
@@ -72,8 +73,8 @@ template <uint32_t kHeld_>
 struct HeldEntries {
   static constexpr uint32_t kHeld = kHeld_;
   // One branch a warp skips what is seldom there, and another within it what is seldom even then.
-  static constexpr uint32_t kUsual = kHeld <= 8 ? 1 : kHeld * 3 / 4;
-  static constexpr uint32_t kOften = kHeld <= 8 ? (kHeld + 1) / 2 : kHeld;
+  static constexpr uint32_t kUsual = kHeld <= 8 ? 1 : kHeld * 2 / 5;
+  static constexpr uint32_t kOften = kHeld <= 8 ? (kHeld + 1) / 2 : kHeld * 3 / 4;
 
   Entry* list;
   Entry entry[kHeld];

@@ -39,7 +39,10 @@ class Team<Scope::kBlock> {
     __syncthreads();
   }
   __device__ void expect_residual(uint32_t) const {}
-  __device__ void send_residual(uint32_t at, uint64_t rank) const { state_.residual[at] = rank; }
+  template <typename T>
+  __device__ void send_residual(T* place, T x) const {
+    *place = x;
+  }
   __device__ void await_residual() const { __syncthreads(); }
   __device__ void send_key(uint32_t at, uint32_t key) const {
     static_cast<uint32_t*>(sort_buffer_)[at] = key;
@@ -134,12 +137,13 @@ class Team<Scope::kCluster> {
   }
 
   // At the leader, by one thread.
-  __device__ void expect_residual(uint32_t count) const {
-    ptx::arrive_and_expect(&state_.settled, count * static_cast<uint32_t>(sizeof(uint64_t)));
+  __device__ void expect_residual(uint32_t bytes) const {
+    ptx::arrive_and_expect(&state_.settled, bytes);
   }
-  __device__ void send_residual(uint32_t at, uint64_t rank) const {
-    ptx::store_async(ptx::cluster_address(&state_.residual[at], 0), rank,
-                     ptx::cluster_address(&state_.settled, 0));
+  // To the place in the leader's state that is `place` in this block's.
+  template <typename T>
+  __device__ void send_residual(T* place, T x) const {
+    ptx::store_async(ptx::cluster_address(place, 0), x, ptx::cluster_address(&state_.settled, 0));
   }
   __device__ void await_residual() const { ptx::await_barrier(&state_.settled); }
 
