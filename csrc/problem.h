@@ -43,19 +43,27 @@ struct Mapping {
   int32_t pages = 0;                // columns of the table; positions beyond have no slot
   uint32_t cache_pages = 1u << 31;  // a number from here on in the table is no page
   int32_t next_n = 1;
+  uint8_t page_log2 = 0;  // elements of a page
+  // There is nothing but slots, and a row's number alone tells its request and where its pages
+  // begin: what follows the lengths need not be looked at. See note_plainness().
+  bool plain = false;
   // How the call's lengths become those of rows. They are of requests with `length_rows` rows each,
   // the last of which sees all tokens and every other one token less than the next; an element of
   // the scores stands for `compress_ratio` tokens.
+  bool lengths_are_ends = false;  // instead: where rows end, counted as row starts are
   int32_t length_rows = 1;
   int32_t compress_ratio = 1;
-  uint8_t page_log2 = 0;          // elements of a page
-  bool lengths_are_ends = false;  // instead: where rows end, counted as row starts are
-  int32_t* ragged = nullptr;      // index + the row's offset, or null
+  int32_t* ragged = nullptr;  // index + the row's offset, or null
   int64_t ragged_stride = 0;
   IntVector page_starts;     // (rows,): the column that a row's first page stands in
   IntVector row_to_request;  // (rows,)
   IntVector query_starts;    // (requests + 1,), ascending: the first row of each request
   IntVector offsets;         // (rows,)
+
+  void note_plainness() {
+    plain = ragged == nullptr && page_starts.data == nullptr && row_to_request.data == nullptr &&
+            query_starts.data == nullptr;
+  }
 };
 
 // One call. Strides count elements; every pointer lives on the backend's device.

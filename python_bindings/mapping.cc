@@ -124,6 +124,7 @@ Mapping checked_mapping(const MappingArgs& given, const MappedOutputs& outputs, 
   mapping.page_starts = vector("page_starts", given.page_starts, rows);
   mapping.row_to_request = vector("row_to_request", given.row_to_request, rows);
   mapping.query_starts = vector("query_starts", given.query_starts, requests + 1);
+  mapping.note_plainness();
   return mapping;
 }
 

@@ -5,6 +5,7 @@ The reference here maps one index after another, from the docstrings alone.
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -119,7 +120,28 @@ class Call:
         np.testing.assert_array_equal(
             ragged, np.where(indices < 0, -1, indices + offsets[:, np.newaxis])
         )
+        alone = self._alone(options)  # an order of its own, where any will do
+        np.testing.assert_array_equal(
+            *(np.sort(each) if self.order == "any" else each for each in (alone, expected))
+        )
         return slots
+
+    def _alone(self, options: dict[str, Any]) -> NDArray[np.int32]:
+        """The slots of a call that wants nothing else."""
+        slots = self.target.put(np.full((len(self.scores), self.k), -9, np.int32))
+        tl_topk.topk_paged(
+            self.target.put(self.scores),
+            self.k,
+            self.target.put(self.page_table),
+            page_size=self.page_size,
+            order=self.order,
+            next_n=self.next_n,
+            compress_ratio=self.compress_ratio,
+            out=slots,
+            backend=self.target.backend,
+            **options,
+        )
+        return self.target.get(slots)
 
 
 def table(rng: np.random.Generator, requests: int, pages: int) -> NDArray[np.int32]:
@@ -184,6 +206,27 @@ def test_pages_that_are_not_there(target: Target, rng: np.random.Generator) -> N
     pages[0, 3:5] = -1, -(2**31)
     slots = Call(target, scores, pages, 640, 64).check()
     assert (slots == -1).sum() == 128
+
+
+@pytest.mark.parametrize("width", [300, 5000, 70000, 300000])
+def test_pages_past_the_cache(engine: Target, width: int, rng: np.random.Generator) -> None:
+    """Of which rows are selected by every path; half of the pages are none."""
+    scores = rng.standard_normal((2, width)).astype(np.float32)
+    scores[1].round(1, out=scores[1])
+    pages = table(rng, 2, -(-width // 8))
+    known = np.where(pages < pages.size // 2, pages, -1)
+    plan = tl_topk.TopKPlan(2, width, 512, values=False, device_type=engine.device)
+    outputs = [engine.put(np.full((2, 512), -9, np.int32)) for _ in range(2)]
+    plan.run_mapped(
+        engine.put(scores),
+        *outputs,
+        page_table=engine.put(pages),
+        page_size=8,
+        cache_pages=pages.size // 2,
+    )
+    indices, slots = (engine.get(each) for each in outputs)
+    assert_topk(Oracle(scores), 512, "any", indices)
+    np.testing.assert_array_equal(slots, expected_slots(indices, known, 8, [0, 1]))
 
 
 @pytest.mark.parametrize("width", [np.int32, np.int64])
@@ -366,4 +409,5 @@ class TestCalls:
         out = torch.zeros(2, 5, dtype=torch.int32)
         given = [None] * 7, torch.zeros(2, dtype=torch.int32)
         arguments = (torch.from_numpy(scores), 5, *given[0], given[1], 1, 1, 1, True, "any", "cpu")
+        importlib.import_module("tl_topk.torch_op")  # which the first call with tensors does
         torch.library.opcheck(torch.ops.tl_topk.topk_mapped_out, (*arguments, None, None, out))

@@ -105,10 +105,10 @@ __device__ __forceinline__ void share_row(const Params<kMapped>& params, const R
   float x[kSampleLoads * kPerVector];
   sampled.widen(row.flip, x);
   mark(kPhaseRead);
-  mapping.keep(state);
   SamplePlan plan = params.full_plan;
   if (row.length != params.width) plan = state.plan;
   const Anchors anchors = find_anchors<kPerVector>(x, plan, state.anchors);
+  mapping.keep(state);
   mark(kPhaseFloor);
   const GlobalList segment{meeting.segment(meeting.block()), meeting.room()};
   queue.list_all(row, deal, anchors.floor, segment, &state.survivors);

@@ -129,22 +129,37 @@ __device__ __forceinline__ void select_by_cut(const OrderedList<kHeld>& survivor
   if (!team.leads()) return;
 
   team.await_residual();
-  // One comparison a pair. Where there are many, several lanes share those of each.
-  const uint32_t lanes_log2 = c.inside <= kThreads / 8 ? 0 : c.inside <= kThreads / 4 ? 2 : 1;
-  if (threadIdx.x / kWarp * kWarp >> lanes_log2 >= c.inside) return;  // nothing for this warp
-  const uint32_t element = threadIdx.x >> lanes_log2;
-  const uint32_t part = threadIdx.x & ((1u << lanes_log2) - 1);
-  const uint64_t mine = state.residual[element];
-  uint32_t better = 0;
-  for (uint32_t i = 4 * part; i < c.inside; i += 4u << lanes_log2) {  // past the last: zeros
-    const auto* other = reinterpret_cast<const ulonglong2*>(&state.residual[i]);
-    const ulonglong2 a = other[0];
-    const ulonglong2 b = other[1];
-    better += (a.x > mine) + (a.y > mine) + (b.x > mine) + (b.y > mine);
+  // One comparison a pair: a thread ranks one of the residual, or where there are many, a part of
+  // the others for it.
+  const auto better_of = [&](uint64_t mine, uint32_t first, uint32_t step) {
+    uint32_t better = 0;
+    for (uint32_t i = first; i < c.inside; i += step) {  // past the last: zeros, worse than any
+      const auto* other = reinterpret_cast<const ulonglong2*>(&state.residual[i]);
+      const ulonglong2 a = other[0];
+      const ulonglong2 b = other[1];
+      better += (a.x > mine) + (a.y > mine) + (b.x > mine) + (b.y > mine);
+    }
+    return better;
+  };
+  uint32_t element = threadIdx.x;
+  uint64_t mine;
+  uint32_t better;
+  constexpr uint32_t kFew = 64;
+  if (c.inside <= kFew) {
+    if (element >= c.inside) return;
+    mine = state.residual[element];
+    better = better_of(mine, 0, 4);
+  } else {
+    constexpr uint32_t kLanes = kThreads / kMaxResidual;
+    static_assert(kLanes == 2);
+    element = threadIdx.x / kLanes;
+    mine = state.residual[element];
+    better = better_of(mine, 4 * (threadIdx.x % kLanes), 4 * kLanes);
+    better += __shfl_xor_sync(kAllLanes, better, 1);
+    if (threadIdx.x % kLanes != 0 || element >= c.inside) return;
   }
-  for (uint32_t d = 0; d < lanes_log2; ++d) better += __shfl_xor_sync(kAllLanes, better, 1u << d);
   const uint32_t at = c.above + better;
-  if (part != 0 || element >= c.inside || at >= out.k) return;
+  if (at >= out.k) return;
   if constexpr (kMapped) {
     if (out.free_order()) {
       const auto word = static_cast<int32_t>(state.residual_words[element]);

@@ -286,8 +286,8 @@ __device__ __forceinline__ void prepare(const KernelParams& params, const Row<D>
   }
 }
 
-// A mapped launch's row, read by one thread while the loads are on their way and kept once it is
-// here.
+// A mapped launch's row, read by one thread while the loads are on their way and kept once the
+// floor is known: by then it is here.
 template <typename Params>
 struct MappingReader {
   static constexpr bool kMapped = std::is_same_v<Params, MappedParams>;
@@ -335,7 +335,6 @@ __device__ __forceinline__ void select_resident(const Params<kMapped>& params, u
   SamplePlan plan = params.full_plan;
   const auto anchors_of = [&](const auto& sample) {
     mark(kPhaseRead);
-    mapping.keep(state);
     if (row.length != params.width) plan = state.plan;
     return find_anchors<kPerVector>(sample, plan, state.anchors);
   };
@@ -351,6 +350,7 @@ __device__ __forceinline__ void select_resident(const Params<kMapped>& params, u
     anchors = anchors_of(x);
   }
   const BinMap map = map_between(anchors.low, anchors.ceiling, kTableBins);
+  mapping.keep(state);
   team.await_open();
   mark(kPhaseFloor);
 
@@ -444,11 +444,11 @@ __device__ __forceinline__ void select_stepwise(const Params<kMapped>& params, u
     queue.peek(row.flip, x);
   }
   mark(kPhaseRead);
-  mapping.keep(state);
   SamplePlan plan = params.full_plan;
   if (row.length != params.width) plan = state.plan;
   const Anchors anchors = find_anchors<kPerVector>(x, plan, state.anchors);
   const BinMap map = map_between(anchors.low, anchors.ceiling, kTableBins);
+  mapping.keep(state);
   team.await_open();
   mark(kPhaseFloor);
 

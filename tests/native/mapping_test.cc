@@ -98,6 +98,42 @@ void slots_stay_within_the_table() {
   }
 }
 
+void plain_mappings() {
+  const int32_t table[] = {10, 11, 12, -1, 14, 20, 21, 22, 23, 24};
+  int32_t out[8];
+  for (const int32_t next_n : {1, 2, 3}) {
+    Mapping m;
+    m.slots = out;
+    m.slots_stride = 1;
+    m.page_table = table;
+    m.page_table_stride = 5;
+    m.requests = 2;
+    m.pages = 5;
+    m.page_log2 = 3;
+    m.next_n = next_n;
+    Mapping noted = m;
+    noted.note_plainness();
+    CHECK(!m.plain && noted.plain);
+    for (int64_t r = 0; r < 8; ++r) {
+      CHECK(map_row(noted, r).slots == map_row(m, r).slots);
+      for (uint32_t index : {0u, 8u, 31u, 39u, 40u}) {
+        CHECK(map_row(noted, r).slot(index) == map_row(m, r).slot(index));
+      }
+    }
+    const int32_t number = 0;
+    for (IntVector Mapping::* const vector :
+         {&Mapping::page_starts, &Mapping::row_to_request, &Mapping::query_starts}) {
+      Mapping other = m;
+      other.*vector = {&number, false};
+      other.note_plainness();
+      CHECK(!other.plain);
+    }
+    m.ragged = out;
+    m.note_plainness();
+    CHECK(!m.plain);
+  }
+}
+
 void outputs_that_are_not_wanted() {
   const int32_t offset = -5;
   int32_t out = 0;
@@ -115,6 +151,7 @@ int main() {
   ends_of_rows();
   requests_by_their_starts();
   slots_stay_within_the_table();
+  plain_mappings();
   outputs_that_are_not_wanted();
   return check::status();
 }
