@@ -28,6 +28,7 @@ inline void remote_store(ClusterAddress a, uint32_t x, uint32_t y) {
   at<uint32_t>(a)[0] = x;
   at<uint32_t>(a)[1] = y;
 }
+inline void remote_or(ClusterAddress a, uint32_t x) { *at<uint32_t>(a) |= x; }
 inline uint32_t remote_load(ClusterAddress a) { return *at<uint32_t>(a); }
 
 // A barrier in 64 bits: arrivals that are missing (low half), bytes that are (high half, signed).
@@ -66,9 +67,7 @@ inline uint32_t ordered_add(uint32_t* counter, uint32_t x) { return atomicAdd(co
 inline void shared_increment(uint32_t* counter, bool enabled) {
   if (enabled) ++*counter;
 }
-inline uint32_t shared_take(uint32_t* counter, bool enabled) {
-  return enabled ? (*counter)++ : 0;
-}
+inline uint32_t shared_take(uint32_t* counter, bool enabled) { return enabled ? (*counter)++ : 0; }
 inline void store_if(int32_t* p, uint32_t x, bool enabled) {
   if (enabled) *p = static_cast<int32_t>(x);
 }
