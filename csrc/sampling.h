@@ -15,6 +15,7 @@
 #include <cstdint>
 
 #include "host_device.h"
+#include "problem.h"
 
 namespace tl_topk {
 
@@ -54,6 +55,10 @@ struct SamplePlan {
 
   TL_TOPK_HD bool takes(uint32_t member, uint32_t load, uint32_t lane) const {
     return load < loads && ((member + load + lane) & (thin - 1u)) == 0;
+  }
+  // Bins up to the best of the sample, where those of the winners shall be small.
+  TL_TOPK_HD void fit(Order order) {
+    if (order == Order::kValue) ceiling_rank = 1;
   }
   TL_TOPK_HD uint32_t group_size() const {
     return static_cast<uint32_t>(loads) * per_load * warps / thin;

@@ -73,7 +73,7 @@ __device__ __forceinline__ bool finish_row(const GridMeeting& meeting, const Anc
     state.own.floor_key = state.grid.highest_floor;
   }
   HeldEntries<kHeld> held(list, listed, map);
-  if (!select_listed(held, map, out, team, state)) {
+  if (select_listed(held, map, out, team, sort_buffer, state) == Progress::kUnusual) {
     if (!is_found(state.tally)) return false;
     if (!select_crowded<kHeld>(list, listed, map, out, team, state)) return false;
   }
@@ -100,7 +100,7 @@ __device__ __forceinline__ void share_row(const Params<kMapped>& params, const R
   prepare<kSampleLoads, true>(params, row, state);
   if (threadIdx.x == 0) state.grid.highest_floor = 0;
   meeting.open();
-  team.open(out.sorted_bytes());
+  team.open();
 
   float x[kSampleLoads * kPerVector];
   sampled.widen(row.flip, x);

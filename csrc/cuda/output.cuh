@@ -37,6 +37,7 @@ struct Output {
   uint32_t k;
   Order order;
   uint32_t sort_entries;      // room in the sort buffer; 0 when order is kAny
+  bool by_all;                // all blocks put them in order together, where they can
   uint32_t part_log2;         // elements of which a block has the bits; 0: there are none
   const RowMapping* mapping;  // if kMapped
 
@@ -104,11 +105,11 @@ struct Output {
     }
   }
 
-  // Bytes of the keys that all winners together send to the sort.
+  // Bytes of the keys that all winners together send to the leader's sort.
   __device__ uint32_t sorted_bytes() const {
-    return order == Order::kAny || marks() ? 0
-           : order == Order::kIndex        ? k * static_cast<uint32_t>(sizeof(uint32_t))
-                                           : k * static_cast<uint32_t>(sizeof(uint64_t));
+    return order == Order::kAny     ? 0
+           : order == Order::kIndex ? k * static_cast<uint32_t>(sizeof(uint32_t))
+                                    : k * static_cast<uint32_t>(sizeof(uint64_t));
   }
 
   // One winner; slots 0 .. k-1 are each put once, in any order, by any block.
@@ -140,9 +141,9 @@ struct Output {
       const uint32_t index = index_of_rank(rank);
       team.mark_element(index >> part_log2, index & ((1u << part_log2) - 1));
     } else if (order == Order::kIndex) {
-      team.send_key(slot, index_of_rank(rank));
+      team.send_key(0, slot, index_of_rank(rank));
     } else {
-      team.send_key(slot, ~rank);  // ascending: best first
+      team.send_key(0, slot, ~rank);  // ascending: best first
     }
   }
 };
@@ -266,6 +267,7 @@ __device__ __forceinline__ Output<D, kMapped> make_output(const KernelParams& pa
           params.k,
           params.order,
           params.sort_entries,
+          blocks_log2 != kOrderedByOne,
           blocks_log2 == kOrderedByOne
               ? 0
               : part_log2_of(row.length, blocks_log2, params.order, params.sort_entries),

@@ -69,12 +69,14 @@ struct HeldPages<kHeld, true> {
 
 // The cut's bin goes to the leader, everything above it to its slot; then the leader ranks the at
 // most kMaxResidual elements of the bin, and the best of them win too. `pages` are those of a
-// mapped launch.
-template <Dtype D, bool kMapped, Scope S, uint32_t kHeld>
-__device__ __forceinline__ void select_by_cut(const OrderedList<kHeld>& survivors,
+// mapped launch, and `order` puts what lies above the cut in order of value, if it can: true if all
+// is in its slots.
+template <Dtype D, bool kMapped, Scope S, uint32_t kHeld, typename ByValue>
+__device__ __forceinline__ bool select_by_cut(const OrderedList<kHeld>& survivors,
                                               const HeldPages<kHeld, kMapped>& pages,
                                               const TableCut c, const Output<D, kMapped>& out,
-                                              const Team<S>& team, SharedState& state) {
+                                              const Team<S>& team, SharedState& state,
+                                              ByValue&& by_value) {
   constexpr uint32_t kResidualBytes = sizeof(uint64_t) + (kMapped ? sizeof(uint32_t) : 0);
   if (team.leads() && threadIdx.x == 0) team.expect_residual(c.inside * kResidualBytes);
   const Entry* const list = survivors.list;
@@ -101,7 +103,10 @@ __device__ __forceinline__ void select_by_cut(const OrderedList<kHeld>& survivor
     });
   };
   const auto index = [](uint32_t, uint32_t i) { return i; };
+  bool written = out.free_order();
   const auto put = [&] {
+    if (out.order == Order::kValue && out.by_all) written = by_value();
+    if (written && !out.free_order()) return;
     survivors.for_some(0, above, [&](uint32_t, uint32_t i, bool there) {
       if (there) out.put(team, before.above + i, list[i]);
     });
@@ -126,7 +131,7 @@ __device__ __forceinline__ void select_by_cut(const OrderedList<kHeld>& survivor
     put();
   }
   mark(kPhaseEmit);
-  if (!team.leads()) return;
+  if (!team.leads()) return written;
 
   team.await_residual();
   // One comparison a pair: a thread ranks one of the residual, or where there are many, a part of
@@ -146,7 +151,7 @@ __device__ __forceinline__ void select_by_cut(const OrderedList<kHeld>& survivor
   uint32_t better;
   constexpr uint32_t kFew = 64;
   if (c.inside <= kFew) {
-    if (element >= c.inside) return;
+    if (element >= c.inside) return written;
     mine = state.residual[element];
     better = better_of(mine, 0, 4);
   } else {
@@ -156,10 +161,10 @@ __device__ __forceinline__ void select_by_cut(const OrderedList<kHeld>& survivor
     mine = state.residual[element];
     better = better_of(mine, 4 * (threadIdx.x % kLanes), 4 * kLanes);
     better += __shfl_xor_sync(kAllLanes, better, 1);
-    if (threadIdx.x % kLanes != 0 || element >= c.inside) return;
+    if (threadIdx.x % kLanes != 0 || element >= c.inside) return written;
   }
   const uint32_t at = c.above + better;
-  if (at >= out.k) return;
+  if (at >= out.k) return written;
   if constexpr (kMapped) {
     if (out.free_order()) {
       const auto word = static_cast<int32_t>(state.residual_words[element]);
@@ -168,10 +173,15 @@ __device__ __forceinline__ void select_by_cut(const OrderedList<kHeld>& survivor
       } else {
         out.write(at, index_of_rank(mine), *out.mapping, word);
       }
-      return;
+      return true;
     }
   }
-  out.put_ranked(team, at, mine);
+  if (written) {
+    out.write(at, index_of_rank(mine));
+  } else {
+    out.put_ranked(team, at, mine);
+  }
+  return written;
 }
 
 // Lists those of a share that pass, while there is room; state.winners counts all of them.

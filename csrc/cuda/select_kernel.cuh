@@ -21,6 +21,7 @@
 #include "cuda/select.cuh"
 #include "cuda/step_queue.cuh"
 #include "cuda/ties.cuh"
+#include "cuda/value_order.cuh"
 
 namespace tl_topk {
 
@@ -173,7 +174,8 @@ __device__ __noinline__ bool select_crowded(Entry* list, uint32_t listed, BinMap
     select_by_radix(ListRanks{list, survivors.listed}, {0, 64, out.k, kUnknownCount}, out, team,
                     state);
   } else {
-    select_by_cut(survivors, HeldPages<kHeld, kMapped>(survivors, out), cut, out, team, state);
+    const HeldPages<kHeld, kMapped> pages(survivors, out);
+    select_by_cut(survivors, pages, cut, out, team, state, [] { return false; });
   }
   return true;
 }
@@ -213,17 +215,17 @@ __device__ __forceinline__ void select_slowly(const Ranks& ranks, uint32_t floor
                   kFromRow ? room : 0);
 }
 
-// The last of a row: its winners are put in order, where one is asked for.
+// The last of a row: its winners are put in order, where one is asked for and they are not yet.
 template <Dtype D, bool kMapped, Scope S>
 __device__ __forceinline__ void finish(const Output<D, kMapped>& out, const Team<S>& team,
                                        const SharedMemory& memory) {
   if (out.marks()) {
     write_marked(out, team, static_cast<const uint32_t*>(memory.sort_buffer), memory.state.order);
   } else if (!out.free_order() && team.leads()) {
+    if (threadIdx.x == 0) team.expect_keys(out.sorted_bytes());
     team.await_keys();
     write_ordered(out, out.k, memory.sort_buffer, memory.list, memory.state.order);
   }
-  mark(kPhaseSelect);
 }
 
 // All that may follow once the tables are here, off the usual path, to the row's end. Derived anew
@@ -264,6 +266,7 @@ __device__ __noinline__ void finish_otherwise(const Params<kMapped>& params, uin
     }
   }
   finish(out, team, memory);
+  mark(kPhaseSelect);
   record_phases(blockIdx.x);
 }
 
@@ -278,6 +281,8 @@ __device__ __forceinline__ void prepare(const KernelParams& params, const Row<D>
   if (threadIdx.x == 0) {
     state.survivors = 0;
     state.winners = 0;
+    state.reach_begin = ~0u;
+    state.reach_end = 0;
     state.tally.cut = TableCut::none();
   }
   if (row.length != params.width && threadIdx.x == kThreads - 1) {
@@ -333,12 +338,13 @@ __device__ __forceinline__ void select_resident(const Params<kMapped>& params, u
   const auto out = make_output<kMapped>(params, row_number, row, state.mapping, team.size_log2());
   prepare<kSampleLoads, kCommonSample>(params, row, state);
   out.clear_marks(memory.sort_buffer);
-  team.open(out.sorted_bytes());
+  team.open();
 
   SamplePlan plan = params.full_plan;
   const auto anchors_of = [&](const auto& sample) {
     mark(kPhaseRead);
     if (row.length != params.width) plan = state.plan;
+    plan.fit(params.order);
     return find_anchors<kPerVector>(sample, plan, state.anchors);
   };
   Anchors anchors;
@@ -388,17 +394,23 @@ __device__ __forceinline__ void select_resident(const Params<kMapped>& params, u
   if (!is_usual(cut)) {
     return finish_otherwise<D, S, kLoadsLog2, kResident, 0, kMapped>(params, row_number, map);
   }
-  select_by_cut(survivors, pages, cut, out, team, state);
-  finish(out, team, memory);
+  const bool written = select_by_cut(survivors, pages, cut, out, team, state, [&] {
+    return write_by_value(list, map, cut, out, team, static_cast<uint64_t*>(memory.sort_buffer),
+                          state);
+  });
+  if (!written) finish(out, team, memory);
+  mark(kPhaseSelect);
   record_phases(blockIdx.x);
 }
 
-// From a list of survivors to the cut's winners; false, and nothing done but counting, where it is
-// not the usual path.
+// From a list of survivors to the cut's winners; nothing is done but counting where it is not the
+// usual path.
+enum class Progress : uint8_t { kUnusual, kSelected, kInOrder };
 template <Dtype D, bool kMapped, Scope S, uint32_t kHeld>
-__device__ __forceinline__ bool select_listed(HeldEntries<kHeld>& held, const BinMap& map,
-                                              const Output<D, kMapped>& out, const Team<S>& team,
-                                              SharedState& state) {
+__device__ __forceinline__ Progress select_listed(HeldEntries<kHeld>& held, const BinMap& map,
+                                                  const Output<D, kMapped>& out,
+                                                  const Team<S>& team, void* sort_buffer,
+                                                  SharedState& state) {
   held.count(state.own);
   __syncthreads();
   mark(kPhaseCount);
@@ -411,9 +423,12 @@ __device__ __forceinline__ bool select_listed(HeldEntries<kHeld>& held, const Bi
   if constexpr (kMapped) __syncthreads();  // all are in order
   const HeldPages<kHeld, kMapped> pages(survivors, out);
   const TableCut cut = find_cut(map, out.k, team, state);
-  if (!is_usual(cut)) return false;
-  select_by_cut(survivors, pages, cut, out, team, state);
-  return true;
+  if (!is_usual(cut)) return Progress::kUnusual;
+  const bool written = select_by_cut(survivors, pages, cut, out, team, state, [&] {
+    return write_by_value(held.list, map, cut, out, team, static_cast<uint64_t*>(sort_buffer),
+                          state);
+  });
+  return written ? Progress::kInOrder : Progress::kSelected;
 }
 
 // A team's row of which each block takes several steps, and a thread has room for kHeld survivors.
@@ -439,7 +454,7 @@ __device__ __forceinline__ void select_stepwise(const Params<kMapped>& params, u
   const auto out = make_output<kMapped>(params, row_number, row, state.mapping, team.size_log2());
   prepare<kSampleLoads, kCommonSample>(params, row, state);
   out.clear_marks(memory.sort_buffer);
-  team.open(out.sorted_bytes());
+  team.open();
 
   float x[kSampleLoads * kPerVector];
   if constexpr (kCommonSample) {
@@ -450,6 +465,7 @@ __device__ __forceinline__ void select_stepwise(const Params<kMapped>& params, u
   mark(kPhaseRead);
   SamplePlan plan = params.full_plan;
   if (row.length != params.width) plan = state.plan;
+  plan.fit(params.order);
   const Anchors anchors = find_anchors<kPerVector>(x, plan, state.anchors);
   const BinMap map = map_between(anchors.low, anchors.ceiling, kTableBins);
   mapping.keep(state);
@@ -467,10 +483,12 @@ __device__ __forceinline__ void select_stepwise(const Params<kMapped>& params, u
   const uint32_t listed = overflow ? 0 : state.survivors;
   if (threadIdx.x == 0) state.own.overflow = overflow;
   HeldEntries<kHeld> held(list, listed, map);
-  if (!select_listed(held, map, out, team, state)) {
+  const Progress progress = select_listed(held, map, out, team, memory.sort_buffer, state);
+  if (progress == Progress::kUnusual) {
     return finish_otherwise<D, S, kLoadsLog2, kHeld, kQueue, kMapped>(params, row_number, map);
   }
-  finish(out, team, memory);
+  if (progress == Progress::kSelected) finish(out, team, memory);
+  mark(kPhaseSelect);
   record_phases(blockIdx.x);
 }
 

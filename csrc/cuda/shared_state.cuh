@@ -43,11 +43,13 @@ struct alignas(128) SharedState {
   uint32_t residual_words[kMaxResidual];  // what a mapped launch of free order writes of them
   uint64_t tallied;                       // barrier: all tables are here
   uint64_t settled;                       // barrier: the residual is here (leader)
-  uint64_t sorted;                        // barrier: all keys to sort are here (leader)
+  uint64_t sorted;                        // barrier: all keys to sort are here
   GridState grid;
   SamplePlan plan;
   RowMapping mapping;                  // of a mapped launch
   uint32_t before[kMaxClusterBlocks];  // what earlier blocks pass
+  uint32_t reach_begin;                // slots of the bins that reach into this block's part
+  uint32_t reach_end;
   uint32_t survivors;
   uint32_t winners;
 };

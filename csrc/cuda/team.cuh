@@ -26,7 +26,7 @@ class Team<Scope::kBlock> {
   __device__ uint32_t rank() const { return 0; }
   __device__ uint32_t size_log2() const { return 0; }
   __device__ bool leads() const { return true; }
-  __device__ void open(uint32_t) const { __syncthreads(); }
+  __device__ void open() const { __syncthreads(); }
   __device__ void await_open() const {}
 
   // The block's own table can be read after the next barrier.
@@ -44,13 +44,12 @@ class Team<Scope::kBlock> {
     *place = x;
   }
   __device__ void await_residual() const { __syncthreads(); }
-  __device__ void send_key(uint32_t at, uint32_t key) const {
-    static_cast<uint32_t*>(sort_buffer_)[at] = key;
+  __device__ void expect_keys(uint32_t) const {}
+  template <typename T>
+  __device__ void send_key(uint32_t, uint32_t at, T key) const {
+    static_cast<T*>(sort_buffer_)[at] = key;
   }
-  __device__ void send_key(uint32_t at, uint64_t key) const {
-    static_cast<uint64_t*>(sort_buffer_)[at] = key;
-  }
-  __device__ void await_keys() const {}
+  __device__ void await_keys() const { __syncthreads(); }
   __device__ void mark_element(uint32_t, uint32_t at) const {
     atomicOr(static_cast<uint32_t*>(sort_buffer_) + at / 32, 1u << at % 32);
   }
@@ -79,15 +78,13 @@ class Team<Scope::kCluster> {
   __device__ bool leads() const { return rank_ == 0; }
 
   // No block may touch another's shared memory before that block runs and has set it up.
-  // `sorted_bytes`: what `send_key` will bring to the leader.
-  __device__ void open(uint32_t sorted_bytes) const {
+  __device__ void open() const {
     if (threadIdx.x == 0) {
       ptx::init_barrier(&state_.tallied, 1);
       ptx::init_barrier(&state_.settled, 1);
       ptx::init_barrier(&state_.sorted, 1);
       ptx::fence_barrier_init();
       ptx::arrive_and_expect(&state_.tallied, kTableMessageBytes * ((1u << size_log2_) - 1));
-      ptx::arrive_and_expect(&state_.sorted, sorted_bytes);
     }
     __syncthreads();
     ptx::cluster_arrive_relaxed();
@@ -150,14 +147,15 @@ class Team<Scope::kCluster> {
   }
   __device__ void await_residual() const { ptx::await_barrier(&state_.settled); }
 
-  // To the leader's sort buffer.
-  __device__ void send_key(uint32_t at, uint32_t key) const {
-    ptx::store_async(ptx::cluster_address(static_cast<uint32_t*>(sort_buffer_) + at, 0), key,
-                     ptx::cluster_address(&state_.sorted, 0));
+  // What `send_key` brings to this block altogether; by one thread, before or after some have come.
+  __device__ void expect_keys(uint32_t bytes) const {
+    ptx::arrive_and_expect(&state_.sorted, bytes);
   }
-  __device__ void send_key(uint32_t at, uint64_t key) const {
-    ptx::store_async(ptx::cluster_address(static_cast<uint64_t*>(sort_buffer_) + at, 0), key,
-                     ptx::cluster_address(&state_.sorted, 0));
+  // To the sort buffer of a block.
+  template <typename T>
+  __device__ void send_key(uint32_t block, uint32_t at, T key) const {
+    ptx::store_async(ptx::cluster_address(static_cast<T*>(sort_buffer_) + at, block), key,
+                     ptx::cluster_address(&state_.sorted, block));
   }
   __device__ void await_keys() const { ptx::await_barrier(&state_.sorted); }
   // Sets a bit of a block's sort buffer, which it sees once all have met.
