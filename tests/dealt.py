@@ -219,7 +219,7 @@ def between(given: Deal, rng: np.random.Generator) -> Rows:
     for period in sorted({given.stride * in_line, (given.stride + 1) * in_line, in_line}):
         phase = index % period
         rows[f"one period of {period}, repeated"] = normal[phase]
-        rows[f"ramp of period {period}"] = phase
+        rows[f"ramp of period {period}"] = phase.astype(np.float64)
         rows[f"high where a period of {period} begins"] = normal + 20 * (phase < in_line // 4)
         rows[f"high where a period of {period} ends"] = normal + 20 * (phase >= period - in_line)
     return {name: quantize(row, given.dtype) for name, row in rows.items()}

@@ -121,7 +121,7 @@ class EmulatedKernels:
             *(_pointer(memory[first:]), rows, len(scores), k),
             *map(_pointer, (sample, maxima, anchors, plan)),
         )
-        seen = SamplePlan(*plan[:-1].tolist(), has_floor=bool(plan[-1]))
+        seen = SamplePlan(*plan[:-1].tolist(), bool(plan[-1]))
         return Watched(sample[:blocks], maxima[:blocks], anchors[:blocks], seen)
 
 

@@ -24,8 +24,9 @@ pytestmark = [
 
 # Rows (which only decide how many blocks share one), width, k, dtype.
 PROBLEMS = {
-    "2 blocks": (1, 4096, 512, "float32"),
-    "2 blocks, 2 loads": (1, 8184, 2048, "float32"),
+    "8 blocks": (1, 4096, 512, "float32"),
+    "8 blocks, below four times the sample": (1, 8184, 2048, "float32"),
+    "one block, below twice the sample": (140, 8184, 512, "float32"),
     "one block, few": (140, 9000, 64, "bfloat16"),
     "one block, many": (140, 9000, 2048, "float32"),
     "one block, some": (140, 9000, 300, "float16"),

@@ -66,9 +66,7 @@ inline uint32_t ordered_add(uint32_t* counter, uint32_t x) { return atomicAdd(co
 inline void shared_increment(uint32_t* counter, bool enabled) {
   if (enabled) ++*counter;
 }
-inline uint32_t shared_take(uint32_t* counter, bool enabled) {
-  return enabled ? (*counter)++ : 0;
-}
+inline uint32_t shared_take(uint32_t* counter, bool enabled) { return enabled ? (*counter)++ : 0; }
 inline void store_if(int32_t* p, uint32_t x, bool enabled) {
   if (enabled) *p = static_cast<int32_t>(x);
 }
