@@ -272,9 +272,9 @@ def brimming(given: Deal, rng: np.random.Generator) -> Rows:
 def binned(given: Deal, rng: np.random.Generator) -> Rows:
     """The anchors are known: so many survivors in the bin of the cut, and so many above it."""
     base, of_bin = anchored(given)
-    free = ~given.sampled
-    everywhere = rng.permutation(np.flatnonzero(free))
-    last_block = rng.permutation(np.flatnonzero(free & (given.block == given.blocks - 1)))
+    everywhere = rng.permutation(np.flatnonzero(~given.sampled))
+    in_last = given.block[everywhere] == given.blocks - 1
+    last_block_first = np.append(everywhere[in_last], everywhere[~in_last])
     rows: Rows = {}
 
     def add(name: str, bins: Floats, places: Ints = everywhere) -> None:
@@ -294,11 +294,13 @@ def binned(given: Deal, rng: np.random.Generator) -> Rows:
                     bins = np.append(inside(cut, count), rng.uniform(cut + 1.3, BINS + 9, above))
                     add(f"{wanted} of {count} in bin {cut}", bins)
                     if count == wanted:
-                        add(f"{wanted} of {count} in bin {cut}, all of one block", bins, last_block)
+                        add(
+                            f"{wanted} of {count} in bin {cut} of one block", bins, last_block_first
+                        )
     for count in (1, given.k - 1, given.k, given.k + 1, 2 * given.k):
         ends = np.append(inside(BINS, count), inside(0, given.k))
         add(f"{count} in the last bin, the others in the first", ends)
-        add(f"{count} in the last bin, the others in the first, all of one block", ends, last_block)
+        add(f"{count} in the last bin, and first of one block", ends, last_block_first)
     return rows
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import dealt
 from harness import Target
-from reference import Oracle, quantize
+from reference import Oracle, quantize, widen
 from zoo import Rows, matrix
 
 # One of every way to launch: clusters of 2 to 16 with shares in registers or in several steps, and
@@ -69,6 +69,23 @@ def test_rows_made_for_the_kernel(
     if engine.device == "cpu" and width > _LONGEST_ON_A_CPU:
         pytest.skip("no other than shorter rows on a CPU")
     check(engine, rows, k, make(dealt.deal(*problem), rng))
+
+
+@pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
+def test_cuts_lie_where_they_are_said_to(
+    problem: tuple[int, int, int, str], rng: np.random.Generator
+) -> None:
+    given = dealt.deal(*problem)
+    _, of_bin = dealt.anchored(given)
+    for label, row in dealt.binned(given, rng).items():
+        words = label.split()
+        if words[1] != "of":
+            continue
+        wanted, count, cut = (int(words[i]) for i in (0, 2, 5))
+        scores = widen(row)
+        bins = (scores[scores > 0] / of_bin).astype(np.int64).clip(0, dealt.BINS - 1)
+        assert (bins == cut).sum() == count, label
+        assert (bins > cut).sum() == given.k - wanted, label
 
 
 @pytest.mark.parametrize("boundary", BOUNDARIES)
