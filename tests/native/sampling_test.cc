@@ -99,7 +99,7 @@ void lines_are_spread(const Sample& sample, uint32_t length, uint32_t per_vector
     }
   }
   CHECK(begins.front() < length);
-  CHECK(std::is_sorted(begins.begin(), begins.end(), std::less_equal<>()));  // none twice
+  CHECK(std::adjacent_find(begins.begin(), begins.end(), std::greater_equal<>()) == begins.end());
   const bool is_whole = uint64_t{length} >= begins.size() * per_vector;
   if (is_whole) CHECK(begins.back() + per_vector <= length + per_vector - 1);
   const double a_line = 8.0 * length / static_cast<double>(begins.size());
