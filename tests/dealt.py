@@ -1,11 +1,11 @@
 """Which thread of the select kernel looks at which element, and rows made to deceive just that.
 
 The kernel (csrc/cuda/row.cuh, anchors.cuh) deals a row out in vectors of 16 bytes, guesses a floor
-from a sample that all blocks of a row take alike, lists what lies above, and counts that by bins.
-Rows here are made for one problem, from its launch configuration: they say something false in
-exactly the elements that are sampled, or fill a list, a table or a bin to the brim. Where the
-kernel changes they are still right answers to check, only no longer aimed; that they are aimed is
-what test_kernel_emulated.py checks.
+from a sample that all blocks of a row take alike, or from what a block alone loads first, lists
+what lies above, and counts that by bins. Rows here are made for one problem, from its launch
+configuration: they say something false in exactly the elements that are sampled, or fill a list, a
+table or a bin to the brim. Where the kernel changes they are still right answers to check, only no
+longer aimed; that they are aimed is what test_kernel_emulated.py checks.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Deal:
         sampled: is it looked at there as well? Of what is loaded, small samples take a part.
         plan: what is looked at, and which ranks its groups' maxima have that the map begins at.
         per_vector: elements of 16 bytes.
-        stride: lines of memory for each that the sample has.
+        period: elements from where one stretch of the sample may begin to where the next may.
         blocks: that share the row.
         room: survivors that a block can list.
         steps: loads that a block makes one after another.
@@ -60,7 +60,7 @@ class Deal:
     sampled: NDArray[np.bool_]
     plan: SamplePlan
     per_vector: int
-    stride: int
+    period: int
     blocks: int
     room: int
     steps: int
@@ -97,16 +97,24 @@ def deal(rows: int, width: int, k: int, dtype: str) -> Deal:
     warp, turned = np.divmod(stream % (warps * blocks), blocks)
     block = (turned - warp) % blocks
 
+    alone = config.scope == "block"
     sample_loads = (16 if config.scope == "grid" else 8) // per_vector
-    if steps == 1 and loads * per_vector <= _MOST_RESIDENT:
-        # A block alone has its sample in what it loads anyway.
-        sample_loads = loads if config.scope == "block" else 1
-    plan = plan_sample(width, k, per_vector, sample_loads)
-    stride = max(vectors // (sample_loads * THREADS), 1)
+    if alone:
+        sample_loads = loads
+    elif steps == 1 and loads * per_vector <= _MOST_RESIDENT:
+        sample_loads = 1
+    plan = plan_sample(width, k, per_vector, sample_loads, steps if alone else 1)
     load, thread = np.divmod(np.arange(sample_loads * THREADS), THREADS)
-    line = (load * THREADS + thread) // LINE
-    place = (line * _GOLDEN_RATIO % 2**32) * stride >> 32
-    vector = (line * stride + place) * LINE + thread % LINE
+    if alone:  # the middle step of each stream
+        period = steps * WARP * per_vector
+        stream = load * warps + thread // WARP
+        vector = (stream * steps + steps // 2) * WARP + thread % WARP
+    else:
+        stride = max(vectors // (sample_loads * THREADS), 1)
+        period = stride * LINE * per_vector
+        line = (load * THREADS + thread) // LINE
+        place = (line * _GOLDEN_RATIO % 2**32) * stride >> 32
+        vector = (line * stride + place) * LINE + thread % LINE
     index = vector[:, np.newaxis] * per_vector + np.arange(per_vector)
     group = np.full(width, -1)
     sampled = np.zeros(width, bool)
@@ -122,7 +130,7 @@ def deal(rows: int, width: int, k: int, dtype: str) -> Deal:
         sampled=sampled,
         plan=plan,
         per_vector=per_vector,
-        stride=stride,
+        period=period,
         blocks=blocks,
         room=_room(config),
         steps=steps,
@@ -201,8 +209,9 @@ def between(given: Deal, rng: np.random.Generator) -> Rows:
     rows = {"ascending": np.sort(normal), "descending": -np.sort(normal)}
     stretches = {"behind the last line": given.behind}
     lines = np.unique(given.line[given.loaded])
-    widest = int(np.argmax(np.diff(lines)))
-    if given.stride > 1:
+    gaps = np.diff(lines)
+    widest = int(np.argmax(gaps))
+    if gaps[widest] > 1:
         stretches["between two lines"] = (given.line > lines[widest]) & (
             given.line < lines[widest + 1]
         )
@@ -216,7 +225,7 @@ def between(given: Deal, rng: np.random.Generator) -> Rows:
         rows[f"the {min(given.k, stretch.sum())} best are {where}"] = best
         rows[f"the rest is -inf, but {where}"] = np.where(stretch, normal, -np.inf)
     in_line = LINE * given.per_vector
-    for period in sorted({given.stride * in_line, (given.stride + 1) * in_line, in_line}):
+    for period in sorted({given.period, given.period + in_line, in_line}):
         phase = index % period
         rows[f"one period of {period}, repeated"] = normal[phase]
         rows[f"ramp of period {period}"] = phase.astype(np.float64)

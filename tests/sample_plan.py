@@ -37,13 +37,14 @@ class SamplePlan:
         return some[:, np.newaxis] & (np.arange(per_vector) < self.per_load)
 
 
-def plan_sample(length: int, k: int, per_vector: int, loads: int) -> SamplePlan:
-    """Of a block of 512 threads, each with up to so many vectors of the sample."""
+def plan_sample(length: int, k: int, per_vector: int, loads: int, steps: int = 1) -> SamplePlan:
+    """Of a block of 512 threads, each with up to so many vectors of the sample: of the whole row,
+    or of one of so many steps that the block alone takes."""
     if length <= k or k == 0:
         return SamplePlan()
     a_load = THREADS * per_vector
-    full_loads = min(length // a_load, loads)
-    filled = THREADS // WARP if full_loads > 0 else length // (WARP * per_vector)
+    full_loads = min(length // steps // a_load, loads)
+    filled = THREADS // WARP if full_loads > 0 else length // steps // (WARP * per_vector)
     of_warp = GROUPS // WARP
     warps = 1
     while 2 * warps * of_warp <= filled:
@@ -72,7 +73,7 @@ def plan_sample(length: int, k: int, per_vector: int, loads: int) -> SamplePlan:
     margin = 4.5 * math.sqrt(expected * (1 - odds)) + 1
     low, ceiling = math.ceil(expected + margin), math.floor(expected - margin)
     has_floor = low <= groups
-    reaches = has_floor and expected < 12
+    reaches = has_floor and expected < 6
     return SamplePlan(
         warps=warps,
         loads=taken,

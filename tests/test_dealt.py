@@ -13,7 +13,7 @@ from reference import Oracle, quantize, widen
 from zoo import Rows, matrix
 
 # One of every way to launch: clusters of 2 to 16 with shares in registers or in several steps, and
-# rows of one block with each size of list. The sample has 4096 elements, or half where a cluster's
+# rows of one block with each size of list. A cluster's sample has 4096 elements, or half where its
 # float32 shares stay in registers: of rows just below twice that it lies as unevenly as it may.
 PROBLEMS = {
     "4 blocks, below twice the sample": (1, 4088, 1024, "float32"),
@@ -28,7 +28,8 @@ PROBLEMS = {
     "half, resident": (1, 65_536, 1024, "float16"),
     "bfloat16, in steps": (1, 140_000, 2048, "bfloat16"),
     "one block, resident": (140, 4096, 1024, "float32"),
-    "one block, below twice the sample": (140, 8184, 512, "float32"),
+    "one block, one step": (140, 8184, 512, "float32"),
+    "two blocks, below twice the sample": (60, 8200, 512, "bfloat16"),
     "one block, few": (140, 20_000, 64, "bfloat16"),
     "one block, many": (140, 20_000, 2048, "float32"),
     "two blocks, some": (60, 15_000, 2048, "float16"),

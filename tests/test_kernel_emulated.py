@@ -26,7 +26,7 @@ pytestmark = [
 PROBLEMS = {
     "8 blocks": (1, 4096, 512, "float32"),
     "8 blocks, below four times the sample": (1, 8184, 2048, "float32"),
-    "one block, below twice the sample": (140, 8184, 512, "float32"),
+    "one block, one step": (140, 8184, 512, "float32"),
     "one block, few": (140, 9000, 64, "bfloat16"),
     "one block, many": (140, 9000, 2048, "float32"),
     "one block, some": (140, 9000, 300, "float16"),

@@ -25,15 +25,15 @@ const DeviceFacts kSmallMemory{120, 170, 101376, int64_t{96} << 20, {170, 85, 40
 // as exact, but slow.
 bool plans_its_sample(const Problem& p, const LaunchConfig& c) {
   const auto per_vector = static_cast<uint32_t>(16 / tl_topk::element_size(p.dtype));
-  uint32_t loads = 1;  // a cluster's, of a row that it loads at once
-  if (c.entries_per_thread != tl_topk::kResident) {
-    loads = (c.scope == Scope::kGrid ? 8192 : 4096) / 512 / per_vector;
-  } else if (c.scope == Scope::kBlock) {
-    loads = static_cast<uint32_t>(c.vectors_per_thread);  // all that it loads
-  }
+  const auto width = static_cast<uint32_t>(p.width);
+  const auto k = static_cast<uint32_t>(p.k);
+  const auto of_step = static_cast<uint32_t>(c.vectors_per_thread);
+  const uint32_t loads = c.scope == Scope::kGrid                      ? 16 / per_vector
+                         : c.entries_per_thread != tl_topk::kResident ? 8 / per_vector
+                                                                      : 1;
   const tl_topk::SamplePlan plan =
-      tl_topk::plan_sample(static_cast<uint32_t>(p.width), static_cast<uint32_t>(p.k), per_vector,
-                           loads, static_cast<uint32_t>(c.threads));
+      c.scope == Scope::kBlock ? tl_topk::plan_first_step(width, k, per_vector, of_step, 512)
+                               : tl_topk::plan_sample(width, k, per_vector, loads, 512);
   static_assert(sizeof plan == 10, "bytes without gaps");
   return std::memcmp(&plan, &c.sample, sizeof plan) == 0;
 }

@@ -16,6 +16,7 @@ using tl_topk::DeviceFacts;
 using tl_topk::Dtype;
 using tl_topk::kGroups;
 using tl_topk::LaunchConfig;
+using tl_topk::plan_first_step;
 using tl_topk::plan_sample;
 using tl_topk::Problem;
 using tl_topk::SamplePlan;
@@ -30,38 +31,48 @@ void ranks_are_ranks() {
     for (uint32_t k = 1; k < length; k = k * 3 + 1) {
       for (const uint32_t per_vector : {4u, 8u}) {
         for (const uint32_t loads : {1u, 2u, 4u}) {
-          const SamplePlan p = plan_sample(length, k, per_vector, loads, kThreads);
-          CHECK(p.loads >= 1 && p.loads <= loads);
-          CHECK(p.per_load >= 1 && p.per_load <= per_vector);
-          CHECK(p.warps >= 1 && p.warps * kGroups <= kThreads);
-          CHECK(p.thin >= 1 && p.warps % p.thin == 0);
-          CHECK(p.groups >= 1 && p.groups <= kGroups);
-          CHECK(p.low_rank >= 1 && p.low_rank <= p.groups);
-          CHECK(p.ceiling_rank >= 1 && p.ceiling_rank <= p.low_rank);
-          CHECK(p.reach == 0 || (p.reach_rank >= p.low_rank && p.reach_rank <= p.groups));
+          for (const SamplePlan& p : {plan_sample(length, k, per_vector, loads, kThreads),
+                                      plan_first_step(length, k, per_vector, loads, kThreads)}) {
+            CHECK(p.loads >= 1 && p.loads <= loads);
+            CHECK(p.per_load >= 1 && p.per_load <= per_vector);
+            CHECK(p.warps >= 1 && p.warps * kGroups <= kThreads);
+            CHECK(p.thin >= 1 && p.warps % p.thin == 0);
+            CHECK(p.groups >= 1 && p.groups <= kGroups);
+            CHECK(p.low_rank >= 1 && p.low_rank <= p.groups);
+            CHECK(p.ceiling_rank >= 1 && p.ceiling_rank <= p.low_rank);
+            CHECK(p.reach == 0 || (p.reach_rank >= p.low_rank && p.reach_rank <= p.groups));
+          }
         }
       }
     }
   }
 }
 
-// The sample of a row, as all of its blocks take it: CommonSample in anchors.cuh. Of a block alone
-// with a row that one step loads, it is what that step loads, which is the same.
+// The sample of a row: what all of its blocks take alike, by CommonSample in anchors.cuh, or what a
+// block alone loads first, by Deal in row.cuh.
 class Sample {
  public:
-  Sample(uint32_t length, uint32_t per_vector, uint32_t loads)
-      : length_(length), per_vector_(per_vector), loads_(loads) {}
+  Sample(uint32_t length, uint32_t per_vector, uint32_t loads, bool alone)
+      : vectors_((length + per_vector - 1) / per_vector),
+        per_vector_(per_vector),
+        loads_(loads),
+        alone_(alone) {}
 
   uint32_t loads() const { return loads_; }
   // Where a thread's vector lies; past the row's end where there is none.
   uint64_t position(uint32_t thread, uint32_t load) const {
+    const uint32_t number = load * kThreads + thread;
+    const uint32_t all = loads_ * kThreads;
+    if (alone_) {  // the middle step of each stream
+      const uint32_t steps = (vectors_ + all - 1) / all;
+      const uint64_t chunk = uint64_t{number / kWarp} * steps + steps / 2;
+      return (chunk * kWarp + number % kWarp) * per_vector_;
+    }
     constexpr uint32_t kLine = 8;  // vectors
-    const uint32_t vectors = (length_ + per_vector_ - 1) / per_vector_;
-    const uint32_t stride = std::max(vectors / (loads_ * kThreads), 1u);
-    const uint32_t line = (load * kThreads + thread) / kLine;
-    const uint32_t part = line * 0x9e3779b9u;
-    const auto place = static_cast<uint32_t>(static_cast<uint64_t>(part) * stride >> 32);
-    return (uint64_t{line * stride + place} * kLine + thread % kLine) * per_vector_;
+    const uint32_t stride = std::max(vectors_ / all, 1u);
+    const uint32_t line = number / kLine;
+    const uint64_t place = uint64_t{line * 0x9e3779b9u} * stride >> 32;
+    return ((uint64_t{line} * stride + place) * kLine + number % kLine) * per_vector_;
   }
   // The ranks of group maxima are counted exactly here.
   float floor_of(const std::vector<float>& row, const SamplePlan& plan) const {
@@ -85,9 +96,10 @@ class Sample {
   }
 
  private:
-  uint32_t length_;
+  uint32_t vectors_;
   uint32_t per_vector_;
   uint32_t loads_;
+  bool alone_;
 };
 
 // Whole lines, each once, spread over the row: none further from the next than two strides.
@@ -124,10 +136,10 @@ Launch launch_of(int64_t rows, uint32_t width, uint32_t k, Dtype dtype) {
   problem.dtype = dtype;
   const LaunchConfig c = choose_launch(problem, kH200);
   const auto per_vector = static_cast<uint32_t>(16 / tl_topk::element_size(dtype));
-  const uint32_t loads = c.entries_per_thread != tl_topk::kResident
+  const uint32_t loads = c.scope == Scope::kBlock ? static_cast<uint32_t>(c.vectors_per_thread)
+                         : c.entries_per_thread != tl_topk::kResident
                              ? tl_topk::sample_loads(c.scope, per_vector)
-                         : c.scope == Scope::kBlock ? static_cast<uint32_t>(c.vectors_per_thread)
-                                                    : tl_topk::kSampleLoadsOfResident;
+                             : tl_topk::kSampleLoadsOfResident;
   return {c, k, per_vector, loads};
 }
 
@@ -142,8 +154,9 @@ double room_of(const Launch& launch) {
 
 // The floor over random rows of a length: k elements must lie above it, and not many more.
 void floor_admits_what_is_wanted(const Launch& launch, uint32_t length, const SamplePlan& plan) {
-  const Sample sample(length, launch.per_vector, launch.loads);
-  lines_are_spread(sample, length, launch.per_vector);
+  const bool alone = launch.config.scope == Scope::kBlock;
+  const Sample sample(length, launch.per_vector, launch.loads, alone);
+  if (!alone) lines_are_spread(sample, length, launch.per_vector);
   const int blocks = launch.config.blocks_per_row;
   std::mt19937 random(blocks + launch.loads + length + launch.k);
   std::uniform_real_distribution<float> uniform(0, 1);
@@ -175,8 +188,9 @@ void floors_of_launches(int64_t rows, uint32_t width, uint32_t k, Dtype dtype) {
   floor_admits_what_is_wanted(launch, width, launch.config.sample);
   for (const uint32_t length : {5000u, 40000u, width / 2 + 77, width - 1}) {
     if (length >= width || length <= k) continue;
-    const SamplePlan plan = plan_sample(length, k, launch.per_vector, launch.loads, kThreads);
-    floor_admits_what_is_wanted(launch, length, plan);
+    const auto plan = launch.config.scope == Scope::kBlock ? plan_first_step : plan_sample;
+    floor_admits_what_is_wanted(launch, length,
+                                plan(length, k, launch.per_vector, launch.loads, kThreads));
   }
 }
 
