@@ -1,5 +1,8 @@
 """compute-sanitizer over the tests marked `sanitizer`, by all of its tools, side by side.
 
+racecheck, for which a launch takes seconds, is given those alone that are marked `racecheck` too:
+they launch every kernel, and which they launched is recorded.
+
     python -m bench.sanitize [--tools memcheck,racecheck] [--seconds S] [--keyword EXPRESSION]
 
 Run in the checkout, on a machine with a GPU. The processes of a tool take the next test that none
@@ -22,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -33,7 +36,7 @@ from bench.results import RESULTS, Document, command_line
 __all__ = ["PROFILER", "TOOLS", "Outcome", "Ran", "kernels_of_library", "main", "shares", "verdict"]
 
 #: With the share of the processes that each needs.
-_WEIGHTS = {"memcheck": 2, "racecheck": 10, "synccheck": 2, "initcheck": 2}
+_WEIGHTS = {"memcheck": 3, "racecheck": 5, "synccheck": 3, "initcheck": 4}
 TOOLS = tuple(_WEIGHTS)
 _ROOT = Path(__file__).parents[1]
 _SUMMARY = re.compile(
@@ -49,7 +52,7 @@ _GRACE_S = 20.0  # after which a test that was begun in time is cut off
 #: Is given all outcomes so far, and the kernels known to be launched.
 Keep: TypeAlias = "Callable[[Sequence[Outcome], set[str]], None]"
 
-#: Not a tool of compute-sanitizer: names the kernels that the tests launch.
+#: Not a tool of compute-sanitizer: names the kernels that racecheck's tests launch.
 PROFILER = "profiler"
 
 
@@ -159,17 +162,22 @@ def main() -> None:
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         machine=machine("cuda"),
     )
-    ids = _test_ids(arguments.keyword)
+    every, some = (_test_ids(marker, arguments.keyword) for marker in ("sanitizer", "racecheck"))
     workers = shares(arguments.tools.split(","), arguments.processes)
+    ids = {tool: some if tool in (PROFILER, "racecheck") else every for tool in workers}
     known = kernels_of_library(_library())
 
     def keep(outcomes: Sequence[Outcome], launched: set[str]) -> None:
         document.results = [
-            summary(tool, outcomes, len(ids)) for tool in workers if tool != PROFILER
+            summary(tool, outcomes, len(ids[tool])) for tool in workers if tool != PROFILER
         ]
-        missed = sorted(known - launched)
         document.results.append(
-            {"kernels": len(known), "launched": len(known & launched), "not launched": missed}
+            {
+                "kernels": len(known),
+                "launched": len(known & launched),
+                "not launched": sorted(known - launched),
+                "left": summary(PROFILER, outcomes, len(ids[PROFILER]))["left"],
+            }
         )
         document.save(arguments.output)
         log = arguments.output.with_suffix(".log")
@@ -216,11 +224,11 @@ def summary(tool: str, outcomes: Sequence[Outcome], tests: int) -> dict[str, Any
     }
 
 
-def _test_ids(keyword: str) -> list[str]:
-    """Of all marked tests, in an order that leaves no part to the end."""
-    command = [sys.executable, "-m", "pytest", "tests", "-m", "sanitizer and gpu", "--collect-only"]
+def _test_ids(marker: str, keyword: str) -> list[str]:
+    """Of all tests with the marker, in an order that leaves no part to the end."""
+    command = [sys.executable, "-m", "pytest", "tests", "-m", f"{marker} and gpu"]
     done = subprocess.run(
-        [*command, "-q", "-W", "ignore", "-k", keyword],
+        [*command, "--collect-only", "-q", "-W", "ignore", "-k", keyword],
         cwd=_ROOT,
         capture_output=True,
         text=True,
@@ -228,7 +236,7 @@ def _test_ids(keyword: str) -> list[str]:
     )
     ids = [line for line in done.stdout.splitlines() if "::" in line]
     if not ids:
-        raise SystemExit(f"no test is marked sanitizer:\n{done.stdout}{done.stderr}")
+        raise SystemExit(f"no test is marked {marker}:\n{done.stdout}{done.stderr}")
     return sorted(ids, key=lambda test: hashlib.sha256(test.encode()).digest())
 
 
@@ -295,13 +303,21 @@ class _Worker:
 
 
 def _run_all(
-    workers: dict[str, int], ids: Sequence[str], seconds: float, folder: Path, keep: Keep
+    workers: dict[str, int],
+    ids: Mapping[str, Sequence[str]],
+    seconds: float,
+    folder: Path,
+    keep: Keep,
 ) -> list[Outcome]:
-    """What all processes came to. ``keep`` is told now and then, and in the end."""
+    """What all processes came to, ``ids`` being the tests of each tool. ``keep`` is told now and
+    then, and in the end.
+    """
     begun = kept = time.monotonic()
     until = time.time() + seconds
     names = [tool for tool, count in workers.items() for _ in range(count)]
-    waiting = [_Worker.start(tool, number, ids, until, folder) for number, tool in enumerate(names)]
+    waiting = [
+        _Worker.start(tool, number, ids[tool], until, folder) for number, tool in enumerate(names)
+    ]
     outcomes: list[Outcome] = []
     launched: set[str] = set()
     try:

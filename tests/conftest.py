@@ -22,6 +22,7 @@ from ranks import Ranks
 MARKERS = (
     "gpu: needs a CUDA device and a library built with CUDA",
     "sanitizer: few and small launches that cover every path, for compute-sanitizer",
+    "racecheck: those of them that launch every kernel, for the slowest of its tools as well",
     "slow: takes more than ten seconds on two cores",
     "exhaustive: takes a minute or more; runs only where -m names it",
     "patience(seconds): how long the watchdog waits for a test instead of its usual time",

@@ -11,6 +11,7 @@ longer aimed; that they are aimed is what test_kernel_emulated.py checks.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,10 +29,10 @@ RESIDUALS = (255, 256, 257)  # elements of one bin that are, and are not, ranked
 BINS = 256
 LINE = 8  # vectors of a line of memory
 _GOLDEN_RATIO = 0x9E3779B9  # times 2^-32
-_MOST_RESIDENT = 8  # elements a thread
 _FIXED_SHARED_BYTES, _ENTRY_BYTES, _GRID_ENTRIES = 14 * 1024, 8, 40 * 512
+_RESIDENT = 8  # entries a thread, or elements, where a share of one step stays in registers
 # Entries a thread, and bytes of loads under way.
-_STAGINGS = ((8, 0), (6, 0), (6, 128 << 10), (10, 0), (10, 128 << 10), (24, 0))
+_STAGINGS = ((_RESIDENT, 0), (6, 0), (6, 128 << 10), (10, 0), (10, 128 << 10), (24, 0))
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ def deal(rows: int, width: int, k: int, dtype: str) -> Deal:
     sample_loads = (16 if config.scope == "grid" else 8) // per_vector
     if alone:
         sample_loads = loads
-    elif steps == 1 and loads * per_vector <= _MOST_RESIDENT:
+    elif steps == 1 and loads * per_vector <= _RESIDENT:
         sample_loads = 1
     plan = plan_sample(width, k, per_vector, sample_loads, steps if alone else 1)
     load, thread = np.divmod(np.arange(sample_loads * THREADS), THREADS)
@@ -145,11 +146,43 @@ def _room(config: exports.LaunchConfig) -> int:
     """Survivors that a block can list; there is a queue of loads beside the list."""
     if config.scope == "grid":
         return _GRID_ENTRIES // config.blocks_per_row
+    return config.threads * (_RESIDENT if config.large_k else _staging(config)[0])
+
+
+def _staging(config: exports.LaunchConfig) -> tuple[int, int]:
+    """Of an unordered launch: entries a thread, and bytes of the queue of loads."""
     for entries, queue in _STAGINGS:
-        listed = entries * THREADS
-        if config.shared_bytes == _FIXED_SHARED_BYTES + queue + listed * _ENTRY_BYTES:
-            return listed
-    raise AssertionError(f"{config.shared_bytes} bytes of shared memory: for which list?")
+        listed = entries * config.threads * _ENTRY_BYTES
+        if config.shared_bytes == _FIXED_SHARED_BYTES + queue + listed:
+            return entries, queue
+    raise LookupError(f"no kernel takes {config.shared_bytes} bytes")
+
+
+class Kernel(NamedTuple):
+    """What csrc/cuda/select_launch.cuh tells kernels of one dtype apart by, mapped or not.
+
+    Attributes:
+        name: of the template.
+        scope: what works on a row.
+        loads: vectors that a thread loads a step.
+        entries: survivors that a thread has room for.
+        queued: are steps under way in shared memory?
+    """
+
+    name: str
+    scope: str
+    loads: int = 0
+    entries: int = 0
+    queued: bool = False
+
+
+def kernel_of(rows: int, width: int, k: int, dtype: str, blocks: int = 0) -> Kernel:
+    """That an H200 launches the problem as, with so many blocks a row if not 0."""
+    config = exports.launch_config(rows, width, k, dtype, "any", True, True, H200, blocks)
+    if config.large_k or config.scope == "grid":
+        return Kernel("large_k" if config.large_k else "grid", config.scope)
+    entries, queue = _staging(config)
+    return Kernel("select", config.scope, config.vectors_per_thread, entries, queue > 0)
 
 
 def anchored(given: Deal, rest: float = -1.0) -> tuple[Floats, float]:

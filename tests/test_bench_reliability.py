@@ -69,14 +69,14 @@ def test_processes_of_a_tool_share_the_tests(
         assert len(outcomes) == 2
         assert launched == set()
 
-    outcomes = sanitize._run_all({"memcheck": 2}, tests, 60, folder, keep)
+    outcomes = sanitize._run_all({"memcheck": 2}, {"memcheck": tests}, 60, folder, keep)
     assert sorted(test.name for each in outcomes for test in each.tests) == tests
     assert len(kept) > 1
     assert kept[-1] == 3
     found = sanitize.summary("memcheck", outcomes, 4)
     assert found["clean"]
     assert (found["tests"], found["left"], found["cut off"]) == (3, 1, 0)
-    late = sanitize._run_all({"racecheck": 1}, tests, -1, folder, lambda *_: None)
+    late = sanitize._run_all({"racecheck": 1}, {"racecheck": tests}, -1, folder, lambda *_: None)
     assert sanitize.summary("racecheck", late, 3)["left"] == 3
 
 
@@ -150,7 +150,7 @@ def test_the_table_shows_every_record(tmp_path: Path) -> None:
             [
                 {"tool": "memcheck", "tests": 90, "findings": 0, "clean": True},
                 {"tool": "racecheck", "tests": 90, "findings": 4, "clean": False, "failed": 2},
-                {"kernels": 86, "launched": 86, "not launched": []},
+                {"kernels": 86, "launched": 86, "not launched": [], "left": 0},
             ],
             gpu,
         ),
@@ -210,7 +210,7 @@ def test_what_failed_is_in_the_table() -> None:
 def test_a_cut_run_says_what_it_did_not_reach() -> None:
     results: list[dict[str, Any]] = [
         {"tool": "synccheck", "tests": 80, "findings": 0, "clean": True, "left": 10, "failed": 0},
-        {"kernels": 86, "launched": 3, "not launched": []},  # a profiler cut off says little
+        {"kernels": 86, "launched": 3, "not launched": [], "left": 70},
     ]
     assert list(reliability._sanitizer(results)) == [
         ("compute-sanitizer synccheck", "80 tests: nothing, 10 not reached")

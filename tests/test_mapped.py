@@ -88,6 +88,14 @@ class Call:
     compress_ratio: int = 1
     requests: list[int] | None = None
     row_lengths: Ints | None = None  # what each row's must come to
+    blocks: int = 0  # of a row, asked for where not 0
+
+    def choice(self) -> dict[str, Any]:
+        """The arguments that name the backend, and how many blocks it is to take."""
+        if self.blocks == 0:
+            return {"backend": self.target.backend}
+        decision = tl_topk.Decision(self.target.backend, "a test says so", self.blocks)
+        return {"policy": lambda _: decision}
 
     def check(self, **given: Any) -> NDArray[np.int32]:
         rows = len(self.scores)
@@ -107,7 +115,7 @@ class Call:
             out_indices=outputs[0],
             offsets=self.target.put(offsets),
             out_ragged=outputs[2],
-            backend=self.target.backend,
+            **self.choice(),
             **options,
         )
         assert result is outputs[1]

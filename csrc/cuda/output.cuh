@@ -1,11 +1,13 @@
-// Where the winners go: straight to their slots, or to the leader's sort when an order is asked
-// for.
+// Where the winners go: straight to their slots, or when an order is asked for, to the leader's
+// sort; for that of index, if there is room, a bit for each goes to the block that counts this part
+// of the row.
 #pragma once
 
 #include <cstdint>
 #include <type_traits>
 
 #include "cuda/block_order.cuh"
+#include "cuda/prefix_sum.cuh"
 #include "cuda/row.cuh"
 #include "cuda/survivors.cuh"
 #include "cuda/team.cuh"
@@ -35,6 +37,7 @@ struct Output {
   uint32_t k;
   Order order;
   uint32_t sort_entries;      // room in the sort buffer; 0 when order is kAny
+  uint32_t part_log2;         // elements of which a block has the bits; 0: there are none
   const RowMapping* mapping;  // if kMapped
 
   __device__ __forceinline__ void write(uint32_t slot, uint32_t index) const {
@@ -91,11 +94,21 @@ struct Output {
   // Nothing but indices is wanted, in any order.
   __device__ bool plain() const { return !kMapped && free_order() && values == nullptr; }
 
+  __device__ bool marks() const { return part_log2 != 0; }
+
+  // Of the buffer in which bits are set. A barrier of all blocks must follow.
+  __device__ void clear_marks(void* sort_buffer) const {
+    if (!marks()) return;
+    for (uint32_t i = threadIdx.x; i < 1u << part_log2 >> 5; i += kThreads) {
+      static_cast<uint32_t*>(sort_buffer)[i] = 0;
+    }
+  }
+
   // Bytes of the keys that all winners together send to the sort.
   __device__ uint32_t sorted_bytes() const {
-    return order == Order::kAny     ? 0
-           : order == Order::kIndex ? k * static_cast<uint32_t>(sizeof(uint32_t))
-                                    : k * static_cast<uint32_t>(sizeof(uint64_t));
+    return order == Order::kAny || marks() ? 0
+           : order == Order::kIndex        ? k * static_cast<uint32_t>(sizeof(uint32_t))
+                                           : k * static_cast<uint32_t>(sizeof(uint64_t));
   }
 
   // One winner; slots 0 .. k-1 are each put once, in any order, by any block.
@@ -123,7 +136,10 @@ struct Output {
  private:
   template <Scope S>
   __device__ __forceinline__ void put_key(const Team<S>& team, uint32_t slot, uint64_t rank) const {
-    if (order == Order::kIndex) {
+    if (marks()) {
+      const uint32_t index = index_of_rank(rank);
+      team.mark_element(index >> part_log2, index & ((1u << part_log2) - 1));
+    } else if (order == Order::kIndex) {
       team.send_key(slot, index_of_rank(rank));
     } else {
       team.send_key(slot, ~rank);  // ascending: best first
@@ -205,10 +221,43 @@ __device__ __noinline__ void write_ordered(const Output<D, kMapped> out, uint32_
   }
 }
 
+// Writes the winners in order of index, from their bits: every block those of its part of the row.
+template <Dtype D, bool kMapped, Scope S>
+__device__ __noinline__ void write_marked(const Output<D, kMapped> out, const Team<S> team,
+                                          const uint32_t* bits, OrderScratch& scratch) {
+  team.meet();
+  const uint32_t words = 1u << out.part_log2 >> 5;
+  const uint32_t each = max(words / kThreads, 1u);
+  const uint32_t begin = threadIdx.x * each;
+  const uint32_t end = min(begin + each, words);
+  uint32_t count = 0;
+  for (uint32_t i = begin; i < end; ++i) count += __popc(bits[i]);
+  uint32_t of_block;
+  const uint32_t before = block_exclusive_sum(count, scratch.warp_sums, &of_block);
+  uint32_t slot = team.sum_before(of_block) + before;
+  for (uint32_t i = begin; i < end; ++i) {
+    for (uint32_t word = bits[i]; word != 0; word &= word - 1) {
+      out.write(slot++, (team.rank() << out.part_log2) + 32 * i + __ffs(word) - 1);
+    }
+  }
+}
+
+// Of a row that 2^blocks_log2 blocks put in order together.
+__device__ __forceinline__ uint32_t part_log2_of(uint32_t length, uint32_t blocks_log2, Order order,
+                                                 uint32_t sort_entries) {
+  if (order != Order::kIndex || length <= 1) return 0;
+  const uint32_t bits = 32 - __clz(length - 1);
+  const uint32_t part_log2 = max(bits, blocks_log2 + 5) - blocks_log2;
+  return 1u << part_log2 <= sort_entries * 8 * sizeof(uint64_t) ? part_log2 : 0;
+}
+
+// `blocks_log2`: of the blocks that put it in order together, where they do.
+constexpr uint32_t kOrderedByOne = 32;
 template <bool kMapped, Dtype D>
 __device__ __forceinline__ Output<D, kMapped> make_output(const KernelParams& params, uint32_t r,
                                                           const Row<D>& row,
-                                                          const RowMapping& mapping) {
+                                                          const RowMapping& mapping,
+                                                          uint32_t blocks_log2 = kOrderedByOne) {
   using Raw = typename Element<D>::Raw;
   Raw* const values = static_cast<Raw*>(params.values);
   return {row,
@@ -217,6 +266,9 @@ __device__ __forceinline__ Output<D, kMapped> make_output(const KernelParams& pa
           params.k,
           params.order,
           params.sort_entries,
+          blocks_log2 == kOrderedByOne
+              ? 0
+              : part_log2_of(row.length, blocks_log2, params.order, params.sort_entries),
           &mapping};
 }
 

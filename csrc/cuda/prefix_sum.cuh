@@ -18,6 +18,20 @@ __device__ __forceinline__ uint32_t warp_inclusive_sum(uint32_t x) {
   return x;
 }
 
+// The sum over the threads before this one; *total over all. Called by the whole block; what was
+// in shared memory before is seen by all threads after.
+__device__ __forceinline__ uint32_t block_exclusive_sum(uint32_t x, uint32_t* warp_sums,
+                                                        uint32_t* total) {
+  const uint32_t lane = threadIdx.x % kWarp;
+  const uint32_t warp = threadIdx.x / kWarp;
+  const uint32_t upto = warp_inclusive_sum(x);
+  if (lane == kWarp - 1) warp_sums[warp] = upto;
+  __syncthreads();
+  const uint32_t sum = lane < kWarps ? warp_sums[lane] : 0;
+  *total = __reduce_add_sync(kAllLanes, sum);
+  return __reduce_add_sync(kAllLanes, lane < warp ? sum : 0) + upto - x;
+}
+
 struct Crossing {
   uint32_t bin;     // holds the element wanted
   uint32_t above;   // elements in higher bins

@@ -54,6 +54,9 @@ __device__ __forceinline__ void remote_store(ClusterAddress a, uint32_t x) {
 __device__ __forceinline__ void remote_store(ClusterAddress a, uint32_t x, uint32_t y) {
   asm volatile("st.shared::cluster.v2.u32 [%0], {%1, %2};" ::"r"(a), "r"(x), "r"(y) : "memory");
 }
+__device__ __forceinline__ void remote_or(ClusterAddress a, uint32_t x) {
+  asm volatile("red.relaxed.cluster.shared::cluster.or.b32 [%0], %1;" ::"r"(a), "r"(x) : "memory");
+}
 __device__ __forceinline__ uint32_t remote_load(ClusterAddress a) {
   uint32_t x;
   asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(x) : "r"(a) : "memory");

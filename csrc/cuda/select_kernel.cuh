@@ -213,11 +213,13 @@ __device__ __forceinline__ void select_slowly(const Ranks& ranks, uint32_t floor
                   kFromRow ? room : 0);
 }
 
-// The last of a row: the leader puts its keys in order, where one is asked for.
+// The last of a row: its winners are put in order, where one is asked for.
 template <Dtype D, bool kMapped, Scope S>
 __device__ __forceinline__ void finish(const Output<D, kMapped>& out, const Team<S>& team,
                                        const SharedMemory& memory) {
-  if (!out.free_order() && team.leads()) {
+  if (out.marks()) {
+    write_marked(out, team, static_cast<const uint32_t*>(memory.sort_buffer), memory.state.order);
+  } else if (!out.free_order() && team.leads()) {
     team.await_keys();
     write_ordered(out, out.k, memory.sort_buffer, memory.list, memory.state.order);
   }
@@ -238,7 +240,7 @@ __device__ __noinline__ void finish_otherwise(const Params<kMapped>& params, uin
   const Team<S> team(state, memory.sort_buffer, params);
   Row<D> row = find_row<D>(params, row_number);
   if constexpr (kHeld == kResident) row.fit(kLoads * kThreads << team.size_log2());
-  const auto out = make_output<kMapped>(params, row_number, row, state.mapping);
+  const auto out = make_output<kMapped>(params, row_number, row, state.mapping, team.size_log2());
   const uint32_t listed = state.own.overflow != 0 ? 0 : state.survivors;
   if (!is_found(state.tally) ||
       !select_crowded<kEntries>(memory.list, listed, map, out, team, state)) {
@@ -328,8 +330,9 @@ __device__ __forceinline__ void select_resident(const Params<kMapped>& params, u
   uint4 loaded[kLoads];
   load_step<D, kLoads>(row, deal, deal.step(0), loaded);
   const MappingReader mapping(params, row_number);
-  const auto out = make_output<kMapped>(params, row_number, row, state.mapping);
+  const auto out = make_output<kMapped>(params, row_number, row, state.mapping, team.size_log2());
   prepare<kSampleLoads, kCommonSample>(params, row, state);
+  out.clear_marks(memory.sort_buffer);
   team.open(out.sorted_bytes());
 
   SamplePlan plan = params.full_plan;
@@ -433,8 +436,9 @@ __device__ __forceinline__ void select_stepwise(const Params<kMapped>& params, u
   // Behind a queue's loads it would arrive last.
   const MappingReader mapping(params, row_number);
   queue.fill(row, deal);
-  const auto out = make_output<kMapped>(params, row_number, row, state.mapping);
+  const auto out = make_output<kMapped>(params, row_number, row, state.mapping, team.size_log2());
   prepare<kSampleLoads, kCommonSample>(params, row, state);
+  out.clear_marks(memory.sort_buffer);
   team.open(out.sorted_bytes());
 
   float x[kSampleLoads * kPerVector];

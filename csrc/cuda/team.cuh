@@ -51,6 +51,9 @@ class Team<Scope::kBlock> {
     static_cast<uint64_t*>(sort_buffer_)[at] = key;
   }
   __device__ void await_keys() const {}
+  __device__ void mark_element(uint32_t, uint32_t at) const {
+    atomicOr(static_cast<uint32_t*>(sort_buffer_) + at / 32, 1u << at % 32);
+  }
 
   __device__ void meet() const { __syncthreads(); }
   __device__ void sum(uint32_t*, uint32_t) const {}
@@ -157,6 +160,11 @@ class Team<Scope::kCluster> {
                      ptx::cluster_address(&state_.sorted, 0));
   }
   __device__ void await_keys() const { ptx::await_barrier(&state_.sorted); }
+  // Sets a bit of a block's sort buffer, which it sees once all have met.
+  __device__ void mark_element(uint32_t block, uint32_t at) const {
+    const uint32_t* const word = static_cast<uint32_t*>(sort_buffer_) + at / 32;
+    ptx::remote_or(ptx::cluster_address(word, block), 1u << at % 32);
+  }
 
   // The slow path: ordinary stores between barriers of the whole cluster.
   __device__ void meet() const { ptx::cluster_sync(); }

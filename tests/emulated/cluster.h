@@ -296,6 +296,12 @@ inline unsigned __reduce_min_sync(unsigned, unsigned value) {
   return reduced(value, [](unsigned a, unsigned b) { return min(a, b); });
 }
 
+template <typename T>
+T atomicOr(T* place, T bits) {
+  const T before = *place;
+  *place = before | bits;
+  return before;
+}
 template <typename T, typename U>
 T atomicAdd(T* place, U more) {
   const T before = *place;

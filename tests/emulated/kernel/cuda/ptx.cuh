@@ -28,6 +28,7 @@ inline void remote_store(ClusterAddress a, uint32_t x, uint32_t y) {
   at<uint32_t>(a)[0] = x;
   at<uint32_t>(a)[1] = y;
 }
+inline void remote_or(ClusterAddress a, uint32_t x) { *at<uint32_t>(a) |= x; }
 inline uint32_t remote_load(ClusterAddress a) { return *at<uint32_t>(a); }
 
 // A barrier in 64 bits: arrivals that are missing (low half), bytes that are (high half, signed).
