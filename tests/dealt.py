@@ -1,10 +1,11 @@
 """Which thread of the select kernel looks at which element, and rows made to deceive just that.
 
 The kernel (csrc/cuda/row.cuh, anchors.cuh) deals a row out in vectors of 16 bytes, guesses a floor
-from what each block loads first, lists what lies above, and counts that by bins. Rows here are made
-for one problem, from its launch configuration: they say something false in exactly the elements
-that are looked at first, or fill a list, a table or a bin to the brim. Where the kernel changes
-they are still right answers to check, only no longer aimed.
+from a sample that all blocks of a row take alike, or from what a block alone loads first, lists
+what lies above, and counts that by bins. Rows here are made for one problem, from its launch
+configuration: they say something false in exactly the elements that are sampled, or fill a list, a
+table or a bin to the brim. Where the kernel changes they are still right answers to check, only no
+longer aimed; that they are aimed is what test_kernel_emulated.py checks.
 """
 
 from __future__ import annotations
@@ -16,41 +17,51 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reference import bits_of, from_bits, quantize
+from sample_plan import GROUPS, THREADS, WARP, SamplePlan, plan_sample
 from tl_topk._ffi import exports
 from zoo import Rows, ulps_above
 
 Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 H200 = exports.DeviceInfo(0, "H200", 90, 132, 232_448, 60 << 20, 16, [132, 66, 32, 15, 8], ["90a"])
-GROUPS = 64  # whose maxima are compared
 RESIDUALS = (255, 256, 257)  # elements of one bin that are, and are not, ranked by pairs
-_THREADS, _WARP = 512, 32
+BINS = 256
+LINE = 8  # vectors of a line of memory
+_GOLDEN_RATIO = 0x9E3779B9  # times 2^-32
 _FIXED_SHARED_BYTES, _ENTRY_BYTES, _GRID_ENTRIES = 14 * 1024, 8, 40 * 512
-_RESIDENT = 8  # entries a thread, where a share of one step stays in registers
+_RESIDENT = 8  # entries a thread, or elements, where a share of one step stays in registers
 # Entries a thread, and bytes of loads under way.
 _STAGINGS = ((_RESIDENT, 0), (6, 0), (6, 128 << 10), (10, 0), (10, 128 << 10), (24, 0))
 
 
 @dataclass(frozen=True)
 class Deal:
-    """Of each element of an aligned row: who reads it, and when.
+    """Of each element of an aligned row: who reads it, and whether it is sampled.
 
     Attributes:
         k, dtype: of the problem.
-        block, group: that it belongs to; a group is some lanes of every other warp.
-        first: is it among what its block loads first?
-        sampled: is it the first element of a vector as well, as the smallest samples are?
+        block: that lists it.
+        group: that it belongs to, some lanes of every other warp; -1: it is not loaded.
+        loaded: does a thread load it for the sample?
+        sampled: is it looked at there as well? Of what is loaded, small samples take a part.
+        plan: what is looked at, and which ranks its groups' maxima have that the map begins at.
+        per_vector: elements of 16 bytes.
+        period: elements from where one stretch of the sample may begin to where the next may.
         blocks: that share the row.
         room: survivors that a block can list.
-        steps: loads that a block makes one after another; 1: its share stays in registers.
+        steps: loads that a block makes one after another.
     """
 
     k: int
     dtype: str
     block: Ints
     group: Ints
-    first: NDArray[np.bool_]
+    loaded: NDArray[np.bool_]
     sampled: NDArray[np.bool_]
+    plan: SamplePlan
+    per_vector: int
+    period: int
     blocks: int
     room: int
     steps: int
@@ -59,32 +70,76 @@ class Deal:
     def width(self) -> int:
         return len(self.block)
 
+    @property
+    def line(self) -> Ints:
+        """The line of memory that each element lies in."""
+        return np.arange(self.width) // (LINE * self.per_vector)
+
+    @property
+    def position(self) -> Ints:
+        """Each element's vector, of those of its line."""
+        return np.arange(self.width) // self.per_vector % LINE
+
+    @property
+    def behind(self) -> NDArray[np.bool_]:
+        """Does it lie behind the last line of the sample?"""
+        return np.arange(self.width) > np.flatnonzero(self.loaded)[-1]
+
 
 def deal(rows: int, width: int, k: int, dtype: str) -> Deal:
     """As an H200 launches the problem, unordered."""
     config = exports.launch_config(rows, width, k, dtype, "any", True, True, H200, 0)
     per_vector = 4 if dtype == "float32" else 8
     blocks, loads = config.blocks_per_row, config.vectors_per_thread
-    warps = _THREADS // _WARP
-    chunks = -(-width // (per_vector * _WARP))  # of one vector a lane
-    steps = max(1, -(-chunks // (loads * warps * blocks)))
-    vector, within = np.divmod(np.arange(width), per_vector)
-    chunk, lane = np.divmod(vector, _WARP)
-    stream, step = np.divmod(chunk, steps)
+    warps = THREADS // WARP
+    vectors = -(-width // per_vector)
+    steps = max(1, -(-vectors // (loads * THREADS * blocks)))
+    stream = np.arange(width) // per_vector // WARP // steps  # of chunks of one vector a lane
     warp, turned = np.divmod(stream % (warps * blocks), blocks)
     block = (turned - warp) % blocks
-    first = step == steps // 2
+
+    alone = config.scope == "block"
+    sample_loads = (16 if config.scope == "grid" else 8) // per_vector
+    if alone:
+        sample_loads = loads
+    elif steps == 1 and loads * per_vector <= _RESIDENT:
+        sample_loads = 1
+    plan = plan_sample(width, k, per_vector, sample_loads, steps if alone else 1)
+    load, thread = np.divmod(np.arange(sample_loads * THREADS), THREADS)
+    if alone:  # the middle step of each stream
+        period = steps * WARP * per_vector
+        stream = load * warps + thread // WARP
+        vector = (stream * steps + steps // 2) * WARP + thread % WARP
+    else:
+        stride = max(vectors // (sample_loads * THREADS), 1)
+        period = stride * LINE * per_vector
+        line = (load * THREADS + thread) // LINE
+        place = (line * _GOLDEN_RATIO % 2**32) * stride >> 32
+        vector = (line * stride + place) * LINE + thread % LINE
+    index = vector[:, np.newaxis] * per_vector + np.arange(per_vector)
+    group = np.full(width, -1)
+    sampled = np.zeros(width, bool)
+    inside = index < width
+    group[index[inside]] = np.broadcast_to(group_of(thread)[:, np.newaxis], index.shape)[inside]
+    sampled[index[inside]] = plan.takes(load, thread, per_vector)[inside]
     return Deal(
         k=k,
         dtype=dtype,
         block=block,
-        group=warp % (GROUPS // _WARP) * _WARP + lane,
-        first=first,
-        sampled=first & (within == 0),
+        group=group,
+        loaded=group >= 0,
+        sampled=sampled,
+        plan=plan,
+        per_vector=per_vector,
+        period=period,
         blocks=blocks,
         room=_room(config),
         steps=steps,
     )
+
+
+def group_of(thread: Ints) -> Ints:
+    return thread // WARP % (GROUPS // WARP) * WARP + thread % WARP
 
 
 def _room(config: exports.LaunchConfig) -> int:
@@ -130,12 +185,30 @@ def kernel_of(rows: int, width: int, k: int, dtype: str, blocks: int = 0) -> Ker
     return Kernel("select", config.scope, config.vectors_per_thread, entries, queue > 0)
 
 
+def anchored(given: Deal, rest: float = -1.0) -> tuple[Floats, float]:
+    """A row of which the sample says a floor of 0, and the height of the bins that follow from it.
+
+    What is not sampled is ``rest``.
+    """
+    ceiling = 16.0
+    row = np.where(given.sampled, 0.0, rest)
+    for group in range(given.plan.ceiling_rank):
+        row[np.flatnonzero(given.sampled & (given.group == group))[0]] = ceiling
+    return row, ceiling * (1 + given.plan.reach) / (BINS - 1)
+
+
 def lying(given: Deal, rng: np.random.Generator) -> Rows:
-    """The elements looked at first are of another kind than the rest, in all blocks or in some."""
+    """The sample is of another kind than the rest, all of it or some."""
     normal = rng.standard_normal(given.width)
-    leader, last = given.block == 0, given.block == given.blocks - 1
+    lines = np.unique(given.line[given.loaded])
+    first_half = np.arange(given.width) < given.width // 2
+    parts = {
+        "in one line": given.line == lines[len(lines) // 2],
+        "at one position": given.position == 3,
+        "in the first half": first_half,
+    }
     rows = {}
-    for seen, who in ((given.first, "loaded first"), (given.sampled, "sampled")):
+    for seen, who in ((given.loaded, "loaded"), (given.sampled, "sampled")):
         kinds = {
             "high": normal + 100,
             "low": normal - 100,
@@ -151,11 +224,11 @@ def lying(given: Deal, rng: np.random.Generator) -> Rows:
         rows[f"{who}: in one bin, the rest everywhere"] = np.where(
             seen, kinds["in one bin"], 50 * normal
         )
-        for blocks, where in ((leader, "leader"), (last, "last block"), (~leader, "followers")):
+        for where, part in parts.items():
             for name in ("high", "low", "in one bin", "NaN"):
-                rows[f"{who} by the {where}: {name}"] = np.where(seen & blocks, kinds[name], normal)
-        rows[f"{who} by the leader high, by others low"] = np.where(
-            seen, np.where(leader, normal + 100, normal - 100), normal
+                rows[f"{who} {where}: {name}"] = np.where(seen & part, kinds[name], normal)
+        rows[f"{who}: high in the first half, low in the other"] = np.where(
+            seen, np.where(first_half, normal + 100, normal - 100), normal
         )
         for count in (1, 8, 33, 63):
             high = seen & (given.group < count)
@@ -163,36 +236,71 @@ def lying(given: Deal, rng: np.random.Generator) -> Rows:
     return {name: quantize(row, given.dtype) for name, row in rows.items()}
 
 
-def one_a_group(given: Deal, rng: np.random.Generator) -> Rows:
-    """A floor that too few elements pass: one high element in each group of each block."""
+def between(given: Deal, rng: np.random.Generator) -> Rows:
+    """What lies between the lines of the sample, or behind the last, is of another kind."""
+    index, normal = np.arange(given.width), rng.standard_normal(given.width)
+    rows = {"ascending": np.sort(normal), "descending": -np.sort(normal)}
+    stretches = {"behind the last line": given.behind}
+    lines = np.unique(given.line[given.loaded])
+    gaps = np.diff(lines)
+    widest = int(np.argmax(gaps))
+    if gaps[widest] > 1:
+        stretches["between two lines"] = (given.line > lines[widest]) & (
+            given.line < lines[widest + 1]
+        )
+    for where, stretch in stretches.items():
+        if not stretch.any():
+            continue
+        for name, values in (("high", normal + 100), ("low", normal - 100), ("NaN", np.nan)):
+            rows[f"{where}: {name}"] = np.where(stretch, values, normal)
+        best = normal - 20
+        best[np.flatnonzero(stretch)[: given.k]] += 40
+        rows[f"the {min(given.k, stretch.sum())} best are {where}"] = best
+        rows[f"the rest is -inf, but {where}"] = np.where(stretch, normal, -np.inf)
+    in_line = LINE * given.per_vector
+    for period in sorted({given.period, given.period + in_line, in_line}):
+        phase = index % period
+        rows[f"one period of {period}, repeated"] = normal[phase]
+        rows[f"ramp of period {period}"] = phase.astype(np.float64)
+        rows[f"high where a period of {period} begins"] = normal + 20 * (phase < in_line // 4)
+        rows[f"high where a period of {period} ends"] = normal + 20 * (phase >= period - in_line)
+    return {name: quantize(row, given.dtype) for name, row in rows.items()}
+
+
+def enough_groups(given: Deal, rng: np.random.Generator) -> Rows:
+    """A floor that too few elements pass, or just not: one high element in each of some groups."""
     rows: Rows = {}
+    plan = given.plan
+    where = np.flatnonzero(given.sampled)
+    _, firsts = np.unique(given.group[where], return_index=True)
     for name, base in (("normal", rng.standard_normal(given.width)), ("equal", 1.0)):
         for height in (100.0, 1.0078125):
-            row = np.full(given.width, base)
-            where = np.flatnonzero(given.sampled)
-            _, firsts = np.unique(
-                given.block[where] * GROUPS + given.group[where], return_index=True
-            )
-            row[where[firsts]] = height
-            rows[f"one of {height} a group, the rest {name}"] = quantize(row, given.dtype)
+            for groups in sorted({plan.low_rank - 1, plan.low_rank, plan.groups}):
+                row = np.full(given.width, base)
+                row[where[firsts[:groups]]] = height
+                rows[f"{height} in {groups} groups, the rest {name}"] = quantize(row, given.dtype)
     return rows
 
 
 def brimming(given: Deal, rng: np.random.Generator) -> Rows:
-    """Exactly so many elements of a block pass its floor: lists and 16-bit counts at their ends."""
-    limits = {given.room, 0xFFFF // given.blocks, _THREADS}
+    """Exactly so many elements of a block pass the floor: lists and 16-bit counts at their ends."""
+    limits = {given.room, 0xFFFF // given.blocks, THREADS}
     counts = sorted({limit + step for limit in limits for step in (-1, 0, 1)})
+    of_block = [
+        rng.permutation(np.flatnonzero((given.block == block) & ~given.sampled))
+        for block in range(given.blocks)
+    ]
     rows: Rows = {}
-    for count in counts:
-        for kind in ("equal", "distinct"):
-            row = np.where(given.first, 0.0, -1.0)
-            filled = np.zeros(given.width, bool)
-            for block in range(given.blocks):
-                places = np.flatnonzero((given.block == block) & ~given.sampled)
-                filled[rng.permutation(places)[:count]] = True
-            heights = 50.0 if kind == "equal" else 50 + rng.standard_normal(filled.sum())
-            row[filled] = heights
+    for turn, count in enumerate(counts):
+        places = np.concatenate([places[:count] for places in of_block])
+        for kind, heights in (("equal", 50.0), ("distinct", 50 + rng.standard_normal(len(places)))):
+            row = np.where(given.loaded, 0.0, -1.0)
+            row[places] = heights
             rows[f"{count} of each block stand out, {kind}"] = quantize(row, given.dtype)
+        row, of_bin = anchored(given)
+        the_bin = (0, 60, BINS)[(turn + turn // 3) % 3]  # the last one has no upper end
+        row[places] = of_bin * (the_bin + rng.uniform(0.3, 0.7, len(places)))
+        rows[f"{count} of each block in bin {the_bin}"] = quantize(row, given.dtype)
     # Keys are rounded down to groups of 64: all of these pass the floor, though they are equal.
     above = ulps_above(1.0, np.full(given.width, 37), given.dtype)
     for lower in (0, 1, 2):
@@ -200,6 +308,41 @@ def brimming(given: Deal, rng: np.random.Generator) -> Rows:
         for block in range(given.blocks):
             row[rng.permutation(np.flatnonzero(given.block == block))[:lower]] = 0
         rows[f"all but {lower} of each block are equal, and above the floor"] = row
+    return rows
+
+
+def binned(given: Deal, rng: np.random.Generator) -> Rows:
+    """The anchors are known: so many survivors in the bin of the cut, and so many above it."""
+    base, of_bin = anchored(given)
+    everywhere = rng.permutation(np.flatnonzero(~given.sampled))
+    in_last = given.block[everywhere] == given.blocks - 1
+    last_block_first = np.append(everywhere[in_last], everywhere[~in_last])
+    rows: Rows = {}
+
+    def add(name: str, bins: Floats, places: Ints = everywhere) -> None:
+        row = base.copy()
+        row[places[: len(bins)]] = of_bin * bins[: len(places)]
+        rows[name] = quantize(row, given.dtype)
+
+    def inside(bin_: int, count: int) -> Floats:
+        return bin_ + rng.uniform(0.3, 0.7, count)
+
+    for cut in (0, 60):
+        anchors_above = given.plan.ceiling_rank if np.max(base) >= of_bin * (cut + 1) else 0
+        for count in RESIDUALS:
+            for wanted in (1, count // 2, count):
+                above = given.k - wanted - anchors_above
+                if above >= 0:
+                    bins = np.append(inside(cut, count), rng.uniform(cut + 1.3, BINS + 9, above))
+                    add(f"{wanted} of {count} in bin {cut}", bins)
+                    if count == wanted:
+                        add(
+                            f"{wanted} of {count} in bin {cut} of one block", bins, last_block_first
+                        )
+    for count in (1, given.k - 1, given.k, given.k + 1, 2 * given.k):
+        ends = np.append(inside(BINS, count), inside(0, given.k))
+        add(f"{count} in the last bin, the others in the first", ends)
+        add(f"{count} in the last bin, and first of one block", ends, last_block_first)
     return rows
 
 
@@ -240,14 +383,15 @@ def straddling(given: Deal, rng: np.random.Generator) -> Rows:
 
 
 def gathered(given: Deal, rng: np.random.Generator) -> Rows:
-    """All that is wanted, or twice that, lies in one block, one group or one step."""
+    """All that is wanted, or twice that, lies in one block or one group, in the sample or not."""
     normal = rng.standard_normal(given.width)
     places = {
         "the leader": given.block == 0,
         "the last block": given.block == given.blocks - 1,
         "one group": given.group == 17,
-        "what is loaded first": given.first,
-        "what is loaded later": ~given.first,
+        "what is sampled": given.sampled,
+        "what is loaded for the sample": given.loaded,
+        "what is not": ~given.loaded,
     }
     rows: Rows = {}
     for name, where in places.items():
@@ -296,4 +440,7 @@ def edges(given: Deal, rng: np.random.Generator) -> Rows:
     return rows
 
 
-MAKERS = (lying, one_a_group, brimming, straddling, gathered, crowded, edges)
+MAKERS = (
+    *(lying, between, enough_groups, brimming, binned),
+    *(straddling, gathered, crowded, edges),
+)

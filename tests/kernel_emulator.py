@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import ctypes
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reference import DTYPES, ORDERS, PATTERN, Oracle, Order, assert_topk, bits_of, from_bits
+from reference import DTYPES, ORDERS, PATTERN, Oracle, Order, Raw, assert_topk, bits_of, from_bits
+from sample_plan import GROUPS, THREADS, SamplePlan
 from test_native import ROOT, compiler
 
 FOLDER = Path(__file__).parent / "emulated"
@@ -26,6 +27,24 @@ FLAGS = ("-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-fvisibility=hidden")
 SANITIZE = ("-fsanitize=undefined", "-fno-sanitize=bounds", "-fno-sanitize-recover=all")
 MARGIN = 5  # elements around the outputs that nothing may write
 CANARY = 0x5A5A
+_MOST_BLOCKS = 128  # that share a row
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What the blocks of a row say of its sample.
+
+    Attributes:
+        sample: elements that each thread of each block has loaded; NaN: none.
+        maxima: of each block's groups, with their last bits rounded down.
+        anchors: of each block: floor, low, ceiling.
+        plan: of the last block.
+    """
+
+    sample: NDArray[np.float32]
+    maxima: NDArray[np.float32]
+    anchors: NDArray[np.float32]
+    plan: SamplePlan
 
 
 @dataclass(frozen=True)
@@ -33,7 +52,7 @@ class EmulatedKernels:
     """The kernels for one dtype."""
 
     dtype: str
-    launch: Any
+    library: Any
 
     @staticmethod
     def build(dtype: str, folder: Path) -> EmulatedKernels:
@@ -46,7 +65,7 @@ class EmulatedKernels:
         ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
-        return EmulatedKernels(dtype, ctypes.CDLL(str(library)).emulated_topk)
+        return EmulatedKernels(dtype, ctypes.CDLL(str(library)))
 
     def check(
         self,
@@ -72,7 +91,7 @@ class EmulatedKernels:
             None if given is None else np.ascontiguousarray(given, np.int32)
             for given in (oracle.lengths, oracle.row_starts)
         ]
-        self.launch(
+        self.library.emulated_topk(
             _pointer(memory[first:]),
             *(ctypes.c_longlong(width), rows, width, k),
             *(ORDERS.index(order), int(oracle.largest)),
@@ -88,6 +107,22 @@ class EmulatedKernels:
         shape = (*oracle.scores.shape[:-1], k)
         found = from_bits(copied[inner].reshape(shape), self.dtype) if values else None
         assert_topk(oracle, k, order, indices[inner].reshape(shape), found)
+
+    def watch(self, scores: Raw, rows: int, k: int) -> Watched:
+        """What is sampled of a row, one of so many that a launch has, and what follows from it."""
+        memory = np.empty(len(scores) + 64, bits_of(scores).dtype)
+        first = -memory.ctypes.data % 16 // memory.itemsize
+        memory[first : first + len(scores)] = bits_of(scores)
+        sample = np.full((_MOST_BLOCKS, THREADS, 16), np.nan, np.float32)
+        maxima = np.full((_MOST_BLOCKS, GROUPS), np.nan, np.float32)
+        anchors = np.full((_MOST_BLOCKS, 3), np.nan, np.float32)
+        plan = np.zeros(len(fields(SamplePlan)), np.uint8)
+        blocks = self.library.emulated_sample(
+            *(_pointer(memory[first:]), rows, len(scores), k),
+            *map(_pointer, (sample, maxima, anchors, plan)),
+        )
+        seen = SamplePlan(*plan[:-1].tolist(), bool(plan[-1]))
+        return Watched(sample[:blocks], maxima[:blocks], anchors[:blocks], seen)
 
 
 def _pointer(array: NDArray[Any] | None) -> ctypes.c_void_p:

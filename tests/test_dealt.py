@@ -1,4 +1,4 @@
-"""Rows made against the select kernel as it is: its first loads, lists, tables, bins and shares."""
+"""Rows made against the select kernel as it is: its sample, lists, tables, bins and shares."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ import pytest
 
 import dealt
 from harness import Target
-from reference import Oracle, quantize
+from reference import Oracle, quantize, widen
 from zoo import Rows, matrix
 
 # One of every way to launch: clusters of 2 to 16 with shares in registers or in several steps, and
-# rows of one block with each size of list.
+# rows of one block with each size of list. A cluster's sample has 4096 elements, or half where its
+# float32 shares stay in registers: of rows just below twice that it lies as unevenly as it may.
 PROBLEMS = {
-    "2 blocks": (1, 4096, 512, "float32"),
-    "2 blocks, 2 loads": (1, 8184, 2048, "float32"),
+    "4 blocks, below twice the sample": (1, 4088, 1024, "float32"),
+    "8 blocks, twice the sample": (1, 4096, 512, "float32"),
+    "8 blocks, below four times": (1, 8184, 2048, "float32"),
     "8 blocks": (1, 16_384, 2048, "float32"),
     "16 blocks, 2 loads": (1, 65_536, 2048, "float32"),
     "16 blocks, in steps": (1, 65_544, 2048, "float32"),
@@ -26,6 +28,8 @@ PROBLEMS = {
     "half, resident": (1, 65_536, 1024, "float16"),
     "bfloat16, in steps": (1, 140_000, 2048, "bfloat16"),
     "one block, resident": (140, 4096, 1024, "float32"),
+    "one block, one step": (140, 8184, 512, "float32"),
+    "two blocks, below twice the sample": (60, 8200, 512, "bfloat16"),
     "one block, few": (140, 20_000, 64, "bfloat16"),
     "one block, many": (140, 20_000, 2048, "float32"),
     "two blocks, some": (60, 15_000, 2048, "float16"),
@@ -66,6 +70,23 @@ def test_rows_made_for_the_kernel(
     if engine.device == "cpu" and width > _LONGEST_ON_A_CPU:
         pytest.skip("no other than shorter rows on a CPU")
     check(engine, rows, k, make(dealt.deal(*problem), rng))
+
+
+@pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
+def test_cuts_lie_where_they_are_said_to(
+    problem: tuple[int, int, int, str], rng: np.random.Generator
+) -> None:
+    given = dealt.deal(*problem)
+    _, of_bin = dealt.anchored(given)
+    for label, row in dealt.binned(given, rng).items():
+        words = label.split()
+        if words[1] != "of":
+            continue
+        wanted, count, cut = (int(words[i]) for i in (0, 2, 5))
+        scores = widen(row)
+        bins = (scores[scores > 0] / of_bin).astype(np.int64).clip(0, dealt.BINS - 1)
+        assert (bins == cut).sum() == count, label
+        assert (bins > cut).sum() == given.k - wanted, label
 
 
 @pytest.mark.parametrize("boundary", BOUNDARIES)

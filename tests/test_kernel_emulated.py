@@ -8,10 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import dealt
+import test_dealt
 from kernel_emulator import EmulatedKernels
-from reference import DTYPES, ORDERS, Oracle, quantize
+from reference import DTYPES, ORDERS, Oracle, quantize, widen
 from test_native import SOURCES
 from zoo import Rows, matrix, special
 
@@ -22,8 +24,9 @@ pytestmark = [
 
 # Rows (which only decide how many blocks share one), width, k, dtype.
 PROBLEMS = {
-    "2 blocks": (1, 4096, 512, "float32"),
-    "2 blocks, 2 loads": (1, 8184, 2048, "float32"),
+    "8 blocks": (1, 4096, 512, "float32"),
+    "8 blocks, below four times the sample": (1, 8184, 2048, "float32"),
+    "one block, one step": (140, 8184, 512, "float32"),
     "one block, few": (140, 9000, 64, "bfloat16"),
     "one block, many": (140, 9000, 2048, "float32"),
     "one block, some": (140, 9000, 300, "float16"),
@@ -52,6 +55,46 @@ def test_rows_made_for_the_kernel(
         kernels.check(oracle, k, ORDERS[turn % 3], clusters=rows == 1, values=turn % 2 == 0)
 
 
+@pytest.mark.parametrize("problem", test_dealt.PROBLEMS.values(), ids=test_dealt.PROBLEMS)
+def test_rows_are_aimed_at_what_is_sampled(
+    build: Build, problem: tuple[int, int, int, str], rng: np.random.Generator
+) -> None:
+    """By all blocks alike, and by the plan that the launch brings along."""
+    rows, width, k, dtype = problem
+    kernels, given = build(dtype), dealt.deal(*problem)
+    index = np.zeros(1)
+    for shift in (0, 8, 16):  # each digit is exact in every dtype
+        digit = (np.arange(width) >> shift) % 256
+        seen = kernels.watch(quantize(digit.astype(np.float64), dtype), rows, k)
+        index = index + seen.sample * 2.0**shift
+    assert len(index) == given.blocks
+    np.testing.assert_array_equal(index, np.broadcast_to(index[0], index.shape))
+    thread, slot = np.nonzero(~np.isnan(index[0]))
+    loaded = index[0, thread, slot].astype(np.int64)
+    np.testing.assert_array_equal(np.sort(loaded), np.flatnonzero(given.loaded))
+    np.testing.assert_array_equal(given.group[loaded], dealt.group_of(thread))
+    assert seen.plan == given.plan
+
+    row = quantize(rng.standard_normal(width), dtype)
+    best = np.full(dealt.GROUPS, -np.inf, np.float32)
+    sampled = np.flatnonzero(given.sampled)
+    np.maximum.at(best, given.group[sampled], widen(row)[sampled])
+    for maxima in kernels.watch(row, rows, k).maxima:
+        np.testing.assert_array_equal(maxima, rounded_down(best))
+
+    row, of_bin = dealt.anchored(given)
+    floor = 0 if given.plan.has_floor else -np.inf
+    for anchors in kernels.watch(quantize(row, dtype), rows, k).anchors:
+        np.testing.assert_allclose(anchors, (floor, 0, of_bin * (dealt.BINS - 1)), rtol=1e-6)
+
+
+def rounded_down(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Without the six bits of their keys that number the groups."""
+    bits = x.view(np.uint32)
+    rounded = np.where(x < 0, bits | 63, bits & ~np.uint32(63)).view(np.float32)
+    return np.where(np.isinf(x), x, rounded)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_scope(build: Build, dtype: str, rng: np.random.Generator) -> None:
     """Clusters of every size, shares of every kind, and k that is large."""
@@ -69,7 +112,7 @@ def test_several_clusters_share_a_row(build: Build, dtype: str, rng: np.random.G
     kernels, width = build(dtype), 1_100_001
     normal = rng.standard_normal(width)
     given = dealt.deal(1, width, 2048, dtype)
-    lying = np.where(given.first & (given.block % 3 == 0), normal + 100, normal)
+    lying = np.where(given.loaded & (given.group % 3 == 0), normal + 100, normal)
     for row in (normal, normal.round(), lying):
         kernels.check(Oracle(quantize(row, dtype)), 2048, "index")
     short = Oracle(quantize(normal, dtype), np.array([60_001]), np.array([5]))

@@ -134,11 +134,15 @@ T of_lane(const uint64_t* given, unsigned lane) {
   return value;
 }
 
-inline void run_fiber() {
-  body();
+// A thread's end, wherever it is.
+inline void leave() {
   fibers[current].done = true;
   progress = true;
-  swapcontext(&fibers[current].context, &scheduler);
+  step_aside();
+}
+inline void run_fiber() {
+  body();
+  leave();
 }
 
 inline char* stacks(size_t count) {  // kept from launch to launch

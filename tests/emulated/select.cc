@@ -39,49 +39,35 @@ void run(const LaunchConfig& c, const KernelParams& params) {
   }
 }
 
-}  // namespace
-}  // namespace tl_topk
-
-using namespace tl_topk;
-
 // As launched on a GPU with so many multiprocessors: with `clusters`, as many as an H200 holds.
-extern "C" __attribute__((visibility("default"))) void emulated_topk(
-    const void* scores, long long stride, int rows, int width, int k, int order, int largest,
-    const int* lengths, const int* starts, int* indices, void* values, int clusters) {
+LaunchConfig configure(const Problem& problem, bool clusters) {
   DeviceFacts device;
   device.compute_capability = 90;
   device.sms = 132;
   device.shared_memory_per_block = 232448;
-  device.coresident_clusters = {132, clusters != 0 ? 66 : 0, clusters != 0 ? 32 : 0,
-                                clusters != 0 ? 15 : 0, clusters != 0 ? 8 : 0};
-  Problem problem;
-  problem.rows = rows;
-  problem.width = width;
-  problem.k = k;
-  problem.dtype = kDtype;
-  problem.order = static_cast<Order>(order);
-  const LaunchConfig c = choose_launch(problem, device);
+  device.coresident_clusters = {132};
+  if (clusters) device.coresident_clusters = {132, 66, 32, 15, 8};
+  return choose_launch(problem, device);
+}
+
+KernelParams params_of(const Problem& problem, const LaunchConfig& c) {
   KernelParams params{};
-  params.scores = scores;
-  params.scores_stride = stride;
-  params.indices = indices;
-  params.indices_stride = k;
-  params.values = values;
-  params.values_stride = k;
-  params.width = width;
-  params.k = k;
+  params.width = problem.width;
+  params.k = problem.k;
   params.sort_entries = c.sort_entries;
-  params.set_rows({lengths, false}, {starts, false});
   params.full_plan = c.sample;
   params.order = problem.order;
-  params.largest = largest != 0;
   while (1 << params.blocks_log2 < c.cluster_blocks) ++params.blocks_log2;
   while (c.cluster_blocks << params.clusters_log2 < c.blocks_per_row) ++params.clusters_log2;
+  return params;
+}
+
+void launch(const LaunchConfig& c, KernelParams params, unsigned blocks) {
   std::vector<uint64_t> workspace(c.workspace_bytes / 8, 0x5a5a5a5a5a5a5a5a);
   const size_t counters = std::min<size_t>(workspace.size(), kCounterBytes / 8);
   std::fill_n(workspace.begin(), counters, 0);
   params.workspace = workspace.data();
-  for (unsigned first = 0; first < c.grid_blocks; first += c.cluster_blocks) {
+  for (unsigned first = 0; first < blocks; first += c.cluster_blocks) {
     emulated::run_cluster(first, c.cluster_blocks, c.threads, c.shared_bytes, [&] {
       c.scope == Scope::kBlock ? run<Scope::kBlock>(c, params) : run<Scope::kCluster>(c, params);
     });
@@ -89,4 +75,59 @@ extern "C" __attribute__((visibility("default"))) void emulated_topk(
   for (size_t i = 0; i < counters; ++i) {
     if (workspace[i] != 0) emulated::give_up("leaves a counter behind");
   }
+}
+
+}  // namespace
+}  // namespace tl_topk
+
+using namespace tl_topk;
+
+extern "C" {
+
+__attribute__((visibility("default"))) void emulated_topk(const void* scores, long long stride,
+                                                          int rows, int width, int k, int order,
+                                                          int largest, const int* lengths,
+                                                          const int* starts, int* indices,
+                                                          void* values, int clusters) {
+  Problem problem;
+  problem.rows = rows;
+  problem.width = width;
+  problem.k = k;
+  problem.dtype = kDtype;
+  problem.order = static_cast<Order>(order);
+  const LaunchConfig c = configure(problem, clusters != 0);
+  KernelParams params = params_of(problem, c);
+  params.scores = scores;
+  params.scores_stride = stride;
+  params.indices = indices;
+  params.indices_stride = k;
+  params.values = values;
+  params.values_stride = k;
+  params.set_rows({lengths, false}, {starts, false});
+  params.largest = largest != 0;
+  launch(c, params, c.grid_blocks);
+}
+
+// What the blocks of the first of so many rows sample, and what they make of it: see Watch. Returns
+// how many blocks share a row; of each there are so many places.
+__attribute__((visibility("default"))) int emulated_sample(
+    const void* scores, int rows, int width, int k, float (*sample)[kThreads][Watch::kMostElements],
+    float (*maxima)[kGroups], Anchors* anchors, SamplePlan* plan) {
+  Problem problem;
+  problem.rows = rows;
+  problem.width = width;
+  problem.k = k;
+  problem.dtype = kDtype;
+  problem.order = Order::kAny;
+  const LaunchConfig c = configure(problem, true);
+  KernelParams params = params_of(problem, c);
+  params.scores = scores;
+  params.set_rows({nullptr, false}, {nullptr, false});
+  params.largest = true;
+  Watch watched{sample, maxima, anchors, plan};
+  watch = &watched;
+  launch(c, params, c.blocks_per_row);
+  watch = nullptr;
+  return c.blocks_per_row;
+}
 }

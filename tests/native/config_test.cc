@@ -1,9 +1,11 @@
 // config.h: every problem gets a launch that its device can make.
 #include "config.h"
 
+#include <cstring>
 #include <stdexcept>
 
 #include "check.h"
+#include "sampling.h"
 
 namespace {
 
@@ -18,6 +20,23 @@ using tl_topk::Scope;
 const DeviceFacts kH200{90, 132, 232448, int64_t{60} << 20, {132, 66, 30, 15, 7}};
 const DeviceFacts kA100{80, 108, 166912, int64_t{40} << 20, {108, 0, 0, 0, 0}};
 const DeviceFacts kSmallMemory{120, 170, 101376, int64_t{96} << 20, {170, 85, 40, 18, 0}};
+
+// Is the plan made for the sample that the configuration's kernel takes? With another the kernel is
+// as exact, but slow.
+bool plans_its_sample(const Problem& p, const LaunchConfig& c) {
+  const auto per_vector = static_cast<uint32_t>(16 / tl_topk::element_size(p.dtype));
+  const auto width = static_cast<uint32_t>(p.width);
+  const auto k = static_cast<uint32_t>(p.k);
+  const auto of_step = static_cast<uint32_t>(c.vectors_per_thread);
+  const uint32_t loads = c.scope == Scope::kGrid                      ? 16 / per_vector
+                         : c.entries_per_thread != tl_topk::kResident ? 8 / per_vector
+                                                                      : 1;
+  const tl_topk::SamplePlan plan =
+      c.scope == Scope::kBlock ? tl_topk::plan_first_step(width, k, per_vector, of_step, 512)
+                               : tl_topk::plan_sample(width, k, per_vector, loads, 512);
+  static_assert(sizeof plan == 10, "bytes without gaps");
+  return std::memcmp(&plan, &c.sample, sizeof plan) == 0;
+}
 
 void fits(const Problem& p, const DeviceFacts& device) {
   const LaunchConfig c = choose_launch(p, device);
@@ -37,6 +56,7 @@ void fits(const Problem& p, const DeviceFacts& device) {
   }
   CHECK(c.large_k == (p.k > tl_topk::kMaxFastK));
   if (c.large_k) return;
+  CHECK(plans_its_sample(p, c));
   // What one step loads stays in registers only if it is the block's whole share.
   const int64_t a_step =
       int64_t{c.threads} * c.vectors_per_thread * 16 / tl_topk::element_size(p.dtype);

@@ -11,47 +11,71 @@
 
 namespace {
 
+using tl_topk::choose_launch;
+using tl_topk::DeviceFacts;
+using tl_topk::Dtype;
 using tl_topk::kGroups;
+using tl_topk::LaunchConfig;
+using tl_topk::plan_first_step;
 using tl_topk::plan_sample;
+using tl_topk::Problem;
 using tl_topk::SamplePlan;
+using tl_topk::Scope;
 
 constexpr uint32_t kThreads = 512;
 constexpr uint32_t kWarp = 32;
-constexpr uint32_t kPerVector = 4;
-
-uint32_t log2_of(uint32_t power_of_two) {
-  uint32_t log2 = 0;
-  while (1u << log2 < power_of_two) ++log2;
-  return log2;
-}
+const DeviceFacts kH200{90, 132, 232448, int64_t{60} << 20, {132, 66, 32, 15, 8}};
 
 void ranks_are_ranks() {
   for (uint32_t length = 2; length < 3000000; length = length * 5 / 3 + 1) {
     for (uint32_t k = 1; k < length; k = k * 3 + 1) {
-      for (const uint32_t blocks : {1u, 2u, 16u}) {
+      for (const uint32_t per_vector : {4u, 8u}) {
         for (const uint32_t loads : {1u, 2u, 4u}) {
-          const SamplePlan p = plan_sample(length, k, kPerVector, loads, kThreads, log2_of(blocks));
-          CHECK(p.loads >= 1 && p.loads <= loads);
-          CHECK(p.per_load >= 1 && p.per_load <= kPerVector);
-          CHECK(p.warps >= 1 && p.warps * kGroups <= kThreads);
-          CHECK(p.thin >= 1 && p.warps % p.thin == 0);
-          CHECK(p.groups >= 1 && p.groups <= kGroups);
-          CHECK(p.low_rank >= 1 && p.low_rank <= p.groups);
-          CHECK(p.ceiling_rank >= 1 && p.ceiling_rank <= p.low_rank);
-          CHECK(p.reach == 0 || (p.reach_rank >= p.low_rank && p.reach_rank <= p.groups));
+          for (const SamplePlan& p : {plan_sample(length, k, per_vector, loads, kThreads),
+                                      plan_first_step(length, k, per_vector, loads, kThreads)}) {
+            CHECK(p.loads >= 1 && p.loads <= loads);
+            CHECK(p.per_load >= 1 && p.per_load <= per_vector);
+            CHECK(p.warps >= 1 && p.warps * kGroups <= kThreads);
+            CHECK(p.thin >= 1 && p.warps % p.thin == 0);
+            CHECK(p.groups >= 1 && p.groups <= kGroups);
+            CHECK(p.low_rank >= 1 && p.low_rank <= p.groups);
+            CHECK(p.ceiling_rank >= 1 && p.ceiling_rank <= p.low_rank);
+            CHECK(p.reach == 0 || (p.reach_rank >= p.low_rank && p.reach_rank <= p.groups));
+          }
         }
       }
     }
   }
 }
 
-// What the kernel does, element by element: the row dealt out as Deal in row.cuh does it, and each
-// block's floor from what its threads load first, ranks counted exactly.
-class Kernel {
+// The sample of a row: what all of its blocks take alike, by CommonSample in anchors.cuh, or what a
+// block alone loads first, by Deal in row.cuh.
+class Sample {
  public:
-  Kernel(uint32_t blocks, uint32_t loads) : blocks_(blocks), loads_(loads) {}
+  Sample(uint32_t length, uint32_t per_vector, uint32_t loads, bool alone)
+      : vectors_((length + per_vector - 1) / per_vector),
+        per_vector_(per_vector),
+        loads_(loads),
+        alone_(alone) {}
 
-  float floor_of(const std::vector<float>& row, const SamplePlan& plan, uint32_t block) const {
+  uint32_t loads() const { return loads_; }
+  // Where a thread's vector lies; past the row's end where there is none.
+  uint64_t position(uint32_t thread, uint32_t load) const {
+    const uint32_t number = load * kThreads + thread;
+    const uint32_t all = loads_ * kThreads;
+    if (alone_) {  // the middle step of each stream
+      const uint32_t steps = (vectors_ + all - 1) / all;
+      const uint64_t chunk = uint64_t{number / kWarp} * steps + steps / 2;
+      return (chunk * kWarp + number % kWarp) * per_vector_;
+    }
+    constexpr uint32_t kLine = 8;  // vectors
+    const uint32_t stride = std::max(vectors_ / all, 1u);
+    const uint32_t line = number / kLine;
+    const uint64_t place = uint64_t{line * 0x9e3779b9u} * stride >> 32;
+    return ((uint64_t{line} * stride + place) * kLine + number % kLine) * per_vector_;
+  }
+  // The ranks of group maxima are counted exactly here.
+  float floor_of(const std::vector<float>& row, const SamplePlan& plan) const {
     std::vector<float> maxima;
     for (uint32_t group = 0; group < kGroups; ++group) {
       float best = -1;
@@ -60,7 +84,7 @@ class Kernel {
         for (uint32_t load = 0; load < loads_; ++load) {
           if (!plan.takes(member, load, group % kWarp)) continue;
           for (uint32_t i = 0; i < plan.per_load; ++i) {
-            const uint64_t at = position(row, block, thread, load) + i;
+            const uint64_t at = position(thread, load) + i;
             if (at < row.size()) best = std::max(best, row[at]);
           }
         }
@@ -71,77 +95,129 @@ class Kernel {
     return plan.has_floor ? maxima[plan.low_rank - 1] : -1;
   }
 
-  // Where thread `thread` of a block finds vector `load` of the first step.
-  uint64_t position(const std::vector<float>& row, uint32_t block, uint32_t thread,
-                    uint32_t load) const {
-    const uint64_t stride = uint64_t{kThreads} / kWarp * blocks_;
-    const uint64_t a_step = stride * loads_ * kWarp * kPerVector;
-    const uint64_t steps = (row.size() + a_step - 1) / a_step;
-    const uint64_t stream = uint64_t{thread} / kWarp * blocks_ + block;
-    return (((load * stride + stream) * steps + steps / 2) * kWarp + thread % kWarp) * kPerVector;
-  }
-
  private:
-  uint32_t blocks_;
+  uint32_t vectors_;
+  uint32_t per_vector_;
   uint32_t loads_;
+  bool alone_;
 };
 
-// Floors of all blocks over random rows: k elements must lie above the highest, and not many more
-// than that above the lot.
-void floor_admits_what_is_wanted(uint32_t blocks, uint32_t loads, uint32_t length, uint32_t k) {
-  const SamplePlan plan = plan_sample(length, k, kPerVector, loads, kThreads, log2_of(blocks));
-  const Kernel kernel(blocks, loads);
-  std::mt19937 random(blocks + loads + length + k);
-  std::uniform_real_distribution<float> uniform(0, 1);
-  constexpr int kTrials = 30;
-  int misled = 0;
-  double admitted = 0;
-  for (int trial = 0; trial < kTrials; ++trial) {
-    std::vector<float> row(length);
-    for (float& x : row) x = uniform(random);
-    float highest = -1;
-    for (uint32_t block = 0; block < blocks; ++block) {
-      const float floor = kernel.floor_of(row, plan, block);
-      highest = std::max(highest, floor);
-      admitted += static_cast<double>(
-          std::count_if(row.begin(), row.end(), [&](float x) { return x > floor; }));
+// Whole lines, each once, spread over the row: none further from the next than two strides.
+void lines_are_spread(const Sample& sample, uint32_t length, uint32_t per_vector) {
+  std::vector<uint64_t> begins;
+  for (uint32_t load = 0; load < sample.loads(); ++load) {
+    for (uint32_t thread = 0; thread < kThreads; ++thread) {
+      begins.push_back(sample.position(thread, load));
     }
-    const auto above = std::count_if(row.begin(), row.end(), [&](float x) { return x > highest; });
-    misled += above < k;
   }
-  CHECK(misled <= 1);
-  admitted /= kTrials * blocks;
-  // Little more than what is wanted, or else so few that all blocks together hold them. Without a
-  // floor every element is.
-  const double held = 0.9 * kThreads * tl_topk::kSomeEntries * blocks;
-  CHECK((plan.has_floor ? admitted : length) < std::max(2.5 * k, held));
-  // And as many as the configuration makes room for.
-  if (plan.has_floor) {
-    const double expected = length * tl_topk::admitted_share(plan, 0);
-    CHECK(0.7 * expected < admitted && admitted < 1.1 * expected);
+  CHECK(begins.front() < length);
+  CHECK(std::adjacent_find(begins.begin(), begins.end(), std::greater_equal<>()) == begins.end());
+  const bool is_whole = uint64_t{length} >= begins.size() * per_vector;
+  if (is_whole) CHECK(begins.back() + per_vector <= length + per_vector - 1);
+  const double a_line = 8.0 * length / static_cast<double>(begins.size());
+  for (size_t i = 8; i < begins.size(); ++i) {
+    CHECK(begins[i] % (8 * per_vector) == i % 8 * per_vector);
+    CHECK(static_cast<double>(begins[i] - begins[i - 8]) < 2 * std::max(a_line, 8.0 * per_vector));
+  }
+}
+
+struct Launch {
+  LaunchConfig config;
+  uint32_t k;
+  uint32_t per_vector;
+  uint32_t loads;  // vectors a thread of the sample that its kernel takes
+};
+
+Launch launch_of(int64_t rows, uint32_t width, uint32_t k, Dtype dtype) {
+  Problem problem;
+  problem.rows = rows;
+  problem.width = width;
+  problem.k = k;
+  problem.dtype = dtype;
+  const LaunchConfig c = choose_launch(problem, kH200);
+  const auto per_vector = static_cast<uint32_t>(16 / tl_topk::element_size(dtype));
+  const uint32_t loads = c.scope == Scope::kBlock ? static_cast<uint32_t>(c.vectors_per_thread)
+                         : c.entries_per_thread != tl_topk::kResident
+                             ? tl_topk::sample_loads(c.scope, per_vector)
+                             : tl_topk::kSampleLoadsOfResident;
+  return {c, k, per_vector, loads};
+}
+
+// Elements that a block has room for.
+double room_of(const Launch& launch) {
+  const LaunchConfig& c = launch.config;
+  if (c.scope == Scope::kGrid) return 1.0 * tl_topk::kGridEntries / c.blocks_per_row;
+  const bool resident = c.entries_per_thread == tl_topk::kResident;
+  const auto of_step = static_cast<double>(c.vectors_per_thread) * launch.per_vector;
+  return c.threads * (resident ? of_step : c.entries_per_thread);
+}
+
+// The floor over random rows of a length: k elements must lie above it, and not many more.
+void floor_admits_what_is_wanted(const Launch& launch, uint32_t length, const SamplePlan& plan) {
+  const bool alone = launch.config.scope == Scope::kBlock;
+  const Sample sample(length, launch.per_vector, launch.loads, alone);
+  if (!alone) lines_are_spread(sample, length, launch.per_vector);
+  const int blocks = launch.config.blocks_per_row;
+  std::mt19937 random(blocks + launch.loads + length + launch.k);
+  std::uniform_real_distribution<float> uniform(0, 1);
+  const int trials = length > 200000 ? 10 : 30;
+  double admitted = 0;
+  double most = 0;
+  std::vector<float> row(length);
+  for (int trial = 0; trial < trials; ++trial) {
+    for (float& x : row) x = uniform(random);
+    const float floor = sample.floor_of(row, plan);
+    const auto above = static_cast<double>(
+        std::count_if(row.begin(), row.end(), [&](float x) { return x > floor; }));
+    CHECK(above >= launch.k);  // 4.5 standard deviations
+    admitted += above / trials;
+    most = std::max(most, above);
+  }
+  // As many as the configuration makes room for. Without a floor every element is.
+  CHECK(most <= room_of(launch) * blocks);
+  if (!plan.has_floor) return;
+  const double expected = length * tl_topk::admitted_share(plan, 0);
+  CHECK(0.8 * expected < admitted && admitted < 1.1 * expected);
+  // Little more than what is wanted, or else so few that all blocks together hold them.
+  CHECK(admitted < std::max(2.5 * launch.k, 0.9 * room_of(launch) * blocks));
+}
+
+// Rows as long as the width, by the plan that the launch brings along, and shorter ones.
+void floors_of_launches(int64_t rows, uint32_t width, uint32_t k, Dtype dtype) {
+  const Launch launch = launch_of(rows, width, k, dtype);
+  floor_admits_what_is_wanted(launch, width, launch.config.sample);
+  for (const uint32_t length : {5000u, 40000u, width / 2 + 77, width - 1}) {
+    if (length >= width || length <= k) continue;
+    const auto plan = launch.config.scope == Scope::kBlock ? plan_first_step : plan_sample;
+    floor_admits_what_is_wanted(launch, length,
+                                plan(length, k, launch.per_vector, launch.loads, kThreads));
   }
 }
 
 void nothing_to_select_needs_no_sample() {
-  CHECK(!plan_sample(100, 100, kPerVector, 1, kThreads, 0).has_floor);
-  CHECK(!plan_sample(0, 5, kPerVector, 1, kThreads, 0).has_floor);
-  CHECK(plan_sample(100000, 0, kPerVector, 2, kThreads, 3).reach <= 16);  // nothing wanted
+  CHECK(!plan_sample(100, 100, 4, 1, kThreads).has_floor);
+  CHECK(!plan_sample(0, 5, 4, 1, kThreads).has_floor);
+  CHECK(plan_sample(100000, 0, 4, 2, kThreads).reach <= 16);  // nothing wanted
 }
 
 }  // namespace
 
 int main() {
   ranks_are_ranks();
-  // Rows that fill the blocks, rows of odd lengths in between, and short rows in wide launches.
-  floor_admits_what_is_wanted(1, 4, 8192, 1024);
-  floor_admits_what_is_wanted(8, 1, 16384, 2048);
-  floor_admits_what_is_wanted(16, 2, 65536, 2048);
-  floor_admits_what_is_wanted(16, 4, 131072, 2048);
-  for (const uint32_t length :
-       {5000u, 6145u, 8192u, 12288u, 16384u, 40000u, 65536u, 70001u, 98304u, 120000u, 140000u}) {
-    floor_admits_what_is_wanted(16, 4, length, 2048);
-    floor_admits_what_is_wanted(16, 4, length, 512);
-    floor_admits_what_is_wanted(2, 4, length, 2048);
+  // Rows of one block, of clusters and of several of them; in one step and in more; and lengths
+  // that fill neither steps nor the sample.
+  for (const Dtype dtype : {Dtype::kFloat32, Dtype::kBFloat16}) {
+    for (const int64_t rows : {1, 60, 140}) {
+      for (const uint32_t width :
+           {2000u, 4096u, 6145u, 8188u, 12288u, 16384u, 65536u, 70001u, 98304u, 131072u, 140000u}) {
+        for (const uint32_t k : {512u, 1024u, 2048u}) {
+          if (k < width) floors_of_launches(rows, width, k, dtype);
+        }
+      }
+    }
+    floors_of_launches(1, 200000, 4096, dtype);
+    floors_of_launches(1, 1100000, 2048, dtype);
+    floors_of_launches(2, 1200000, 512, dtype);
   }
   nothing_to_select_needs_no_sample();
   return check::status();
