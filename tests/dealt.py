@@ -111,11 +111,13 @@ def deal(rows: int, width: int, k: int, dtype: str) -> Deal:
         stream = load * warps + thread // WARP
         vector = (stream * steps + steps // 2) * WARP + thread % WARP
     else:
-        stride = max(vectors // (sample_loads * THREADS), 1)
+        lines = sample_loads * THREADS // LINE
+        stride = max(vectors // LINE // lines, 1)
         period = stride * LINE * per_vector
         line = (load * THREADS + thread) // LINE
         place = (line * _GOLDEN_RATIO % 2**32) * stride >> 32
-        vector = (line * stride + place) * LINE + thread % LINE
+        begin = line * max(vectors // LINE, lines) // lines
+        vector = (begin + place) * LINE + thread % LINE
     index = vector[:, np.newaxis] * per_vector + np.arange(per_vector)
     group = np.full(width, -1)
     sampled = np.zeros(width, bool)

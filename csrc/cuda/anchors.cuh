@@ -60,12 +60,17 @@ struct CommonSample {
  private:
   static __device__ __forceinline__ uint32_t vector(uint32_t u, uint32_t vectors) {
     constexpr uint32_t kLine = 8;
-    constexpr uint32_t kGoldenRatio = 0x9e3779b9;  // times 2^-32
+    constexpr uint32_t kSampled = kLoads * kThreads / kLine;  // lines, a power of two
+    constexpr uint32_t kGoldenRatio = 0x9e3779b9;             // times 2^-32
     const uint32_t line = (u * kThreads + threadIdx.x) / kLine;
-    const uint32_t stride = max(vectors / (kLoads * kThreads), 1u);
+    // Strides that are rounded down end before the row does: of one just below two lines for each
+    // of the sample, half way.
+    const uint32_t lines = max(vectors / kLine, kSampled);
+    const auto begin = static_cast<uint32_t>(static_cast<uint64_t>(line) * lines / kSampled);
     const uint32_t part = line * kGoldenRatio;
-    const auto place = static_cast<uint32_t>(static_cast<uint64_t>(part) * stride >> 32);
-    return (line * stride + place) * kLine + threadIdx.x % kLine;
+    const auto place =
+        static_cast<uint32_t>(static_cast<uint64_t>(part) * (lines / kSampled) >> 32);
+    return (begin + place) * kLine + threadIdx.x % kLine;
   }
 };
 

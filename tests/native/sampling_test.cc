@@ -68,11 +68,13 @@ class Sample {
       const uint64_t chunk = uint64_t{number / kWarp} * steps + steps / 2;
       return (chunk * kWarp + number % kWarp) * per_vector_;
     }
-    constexpr uint32_t kLine = 8;  // vectors
-    const uint32_t stride = std::max(vectors_ / all, 1u);
+    constexpr uint32_t kLine = 8;          // vectors
+    const uint32_t sampled = all / kLine;  // lines
+    const uint32_t lines = std::max(vectors_ / kLine, sampled);
     const uint32_t line = number / kLine;
-    const uint64_t place = uint64_t{line * 0x9e3779b9u} * stride >> 32;
-    return ((uint64_t{line} * stride + place) * kLine + number % kLine) * per_vector_;
+    const uint64_t begin = uint64_t{line} * lines / sampled;
+    const uint64_t place = uint64_t{line * 0x9e3779b9u} * (lines / sampled) >> 32;
+    return ((begin + place) * kLine + number % kLine) * per_vector_;
   }
   // The ranks of group maxima are counted exactly here.
   float floor_of(const std::vector<float>& row, const SamplePlan& plan) const {
@@ -102,7 +104,8 @@ class Sample {
   bool alone_;
 };
 
-// Whole lines, each once, spread over the row: none further from the next than two strides.
+// Whole lines, each once, spread over the row: none further from the next, or the last from the
+// row's end, than two strides.
 void lines_are_spread(const Sample& sample, uint32_t length, uint32_t per_vector) {
   std::vector<uint64_t> begins;
   for (uint32_t load = 0; load < sample.loads(); ++load) {
@@ -113,8 +116,11 @@ void lines_are_spread(const Sample& sample, uint32_t length, uint32_t per_vector
   CHECK(begins.front() < length);
   CHECK(std::adjacent_find(begins.begin(), begins.end(), std::greater_equal<>()) == begins.end());
   const bool is_whole = uint64_t{length} >= begins.size() * per_vector;
-  if (is_whole) CHECK(begins.back() + per_vector <= length + per_vector - 1);
   const double a_line = 8.0 * length / static_cast<double>(begins.size());
+  if (is_whole) {
+    CHECK(begins.back() < length);
+    CHECK(static_cast<double>(length - begins.back()) < 2 * a_line);
+  }
   for (size_t i = 8; i < begins.size(); ++i) {
     CHECK(begins[i] % (8 * per_vector) == i % 8 * per_vector);
     CHECK(static_cast<double>(begins[i] - begins[i - 8]) < 2 * std::max(a_line, 8.0 * per_vector));
@@ -182,10 +188,23 @@ void floor_admits_what_is_wanted(const Launch& launch, uint32_t length, const Sa
   CHECK(admitted < std::max(2.5 * launch.k, 0.9 * room_of(launch) * blocks));
 }
 
+// Nor may it lie too high where a row gets worse from its beginning to its end, if the sample that
+// all blocks take spans it: not where so much is wanted that its first loads do, and the row is no
+// shorter.
+void floor_admits_of_sorted_rows(const Launch& launch, uint32_t length, const SamplePlan& plan) {
+  const uint32_t sampled = launch.loads * kThreads * launch.per_vector;
+  if (launch.config.scope == Scope::kBlock || plan.loads < launch.loads || length < sampled) return;
+  std::vector<float> row(length);
+  for (uint32_t i = 0; i < length; ++i) row[i] = 1 - static_cast<float>(i) / length;
+  const float floor = Sample(length, launch.per_vector, launch.loads, false).floor_of(row, plan);
+  CHECK(std::count_if(row.begin(), row.end(), [&](float x) { return x > floor; }) >= launch.k);
+}
+
 // Rows as long as the width, by the plan that the launch brings along, and shorter ones.
 void floors_of_launches(int64_t rows, uint32_t width, uint32_t k, Dtype dtype) {
   const Launch launch = launch_of(rows, width, k, dtype);
   floor_admits_what_is_wanted(launch, width, launch.config.sample);
+  floor_admits_of_sorted_rows(launch, width, launch.config.sample);
   for (const uint32_t length : {5000u, 40000u, width / 2 + 77, width - 1}) {
     if (length >= width || length <= k) continue;
     const auto plan = launch.config.scope == Scope::kBlock ? plan_first_step : plan_sample;
