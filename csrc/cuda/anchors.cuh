@@ -66,10 +66,8 @@ struct CommonSample {
     // Strides that are rounded down end before the row does: of one just below two lines for each
     // of the sample, half way.
     const uint32_t lines = max(vectors / kLine, kSampled);
-    const auto begin = static_cast<uint32_t>(static_cast<uint64_t>(line) * lines / kSampled);
-    const uint32_t part = line * kGoldenRatio;
-    const auto place =
-        static_cast<uint32_t>(static_cast<uint64_t>(part) * (lines / kSampled) >> 32);
+    const uint32_t begin = __umulhi(line * (~0u / kSampled + 1), lines);  // line * lines / kSampled
+    const uint32_t place = __umulhi(line * kGoldenRatio, lines / kSampled);
     return (begin + place) * kLine + threadIdx.x % kLine;
   }
 };

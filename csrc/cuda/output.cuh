@@ -266,11 +266,11 @@ __device__ __forceinline__ Output<D, kMapped> make_output(const KernelParams& pa
           values == nullptr ? nullptr : values + r * params.values_stride,
           params.k,
           params.order,
-          params.sort_entries,
+          params.sort_entries(),
           blocks_log2 != kOrderedByOne,
           blocks_log2 == kOrderedByOne
               ? 0
-              : part_log2_of(row.length, blocks_log2, params.order, params.sort_entries),
+              : part_log2_of(row.length, blocks_log2, params.order, params.sort_entries()),
           &mapping};
 }
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "host_device.h"
 #include "problem.h"
 #include "sampling.h"
 
@@ -24,17 +25,22 @@ struct KernelParams {
   bool whole_rows;        // neither lengths nor row_starts
   uint8_t blocks_log2;    // blocks of a cluster, or of whatever shares a row without one
   uint8_t clusters_log2;  // clusters that share a row
+  uint8_t sort_log2;      // see sort_entries()
   void* values;           // null: not wanted
   int32_t* indices;
 
   int64_t indices_stride;
   int64_t values_stride;
-  uint32_t sort_entries;  // 0 when the order of slots is free, else a power of two >= k
-  SamplePlan full_plan;   // for rows as long as the width; shorter ones make their own
+  SamplePlan full_plan;  // for rows as long as the width; shorter ones make their own
   IntVector lengths;
   IntVector row_starts;
   void* workspace;  // where clusters meet; null where they do not
 
+  // Room to sort: 0 when the order of slots is free, else a power of two >= k.
+  TL_TOPK_HD uint32_t sort_entries() const { return sort_log2 == 0 ? 0 : 1u << sort_log2; }
+  void set_sort_entries(int64_t entries) {
+    while (int64_t{1} << sort_log2 < entries) ++sort_log2;
+  }
   void set_rows(const IntVector& lengths_, const IntVector& row_starts_) {
     lengths = lengths_;
     row_starts = row_starts_;

@@ -32,7 +32,7 @@ KernelParams fixed_params(const Problem& problem, const LaunchConfig& config) {
   KernelParams params{};
   params.width = static_cast<uint32_t>(problem.width);
   params.k = static_cast<uint32_t>(problem.k);
-  params.sort_entries = static_cast<uint32_t>(config.sort_entries);
+  params.set_sort_entries(config.sort_entries);
   params.full_plan = config.sample;
   params.order = problem.order;
   params.largest = problem.largest;

@@ -48,7 +48,7 @@ constexpr uint32_t kHeldOf = kHeld == kResident ? Row<D>::kPerVector << kLoadsLo
 template <uint32_t kListed, int64_t kQueue>
 __device__ __forceinline__ SharedMemory own_memory(const KernelParams& params) {
   extern __shared__ __align__(alignof(SharedState)) unsigned char shared_memory[];
-  return {shared_memory, kQueue, kListed, params.sort_entries};
+  return {shared_memory, kQueue, kListed, params.sort_entries()};
 }
 
 #ifdef __CUDA_ARCH__

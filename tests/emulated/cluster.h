@@ -314,6 +314,9 @@ inline void atomicMax(unsigned* place, unsigned x) { *place = max(*place, x); }
 inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned by) {
   return by == 0 ? high : high << by | low >> (32 - by);
 }
+inline unsigned __umulhi(unsigned a, unsigned b) {
+  return static_cast<unsigned>(static_cast<unsigned long long>(a) * b >> 32);
+}
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline int __ffs(unsigned x) { return __builtin_ffs(static_cast<int>(x)); }
 inline int __clz(unsigned x) { return x == 0 ? 32 : __builtin_clz(x); }

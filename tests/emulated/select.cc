@@ -54,7 +54,7 @@ KernelParams params_of(const Problem& problem, const LaunchConfig& c) {
   KernelParams params{};
   params.width = problem.width;
   params.k = problem.k;
-  params.sort_entries = c.sort_entries;
+  params.set_sort_entries(c.sort_entries);
   params.full_plan = c.sample;
   params.order = problem.order;
   while (1 << params.blocks_log2 < c.cluster_blocks) ++params.blocks_log2;
