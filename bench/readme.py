@@ -70,8 +70,8 @@ _NOTES = {
     "ablation": (
         "Clusters: one block a row instead. Floor: all elements are counted, or go by exact digits."
         " Linear map: bins by a float's leading bits. Push: blocks load one another's counts"
-        " between barriers. Atomics: lanes vote for their places. Pair ranking: the cut's bin goes by"
-        " exact digits."
+        " between barriers. Atomics: lanes vote for their places. Pair ranking: the cut's bin goes"
+        " by exact digits."
     ),
     "distributed": (
         "k as given, float32, NCCL over NVLink. Ours on one GPU alone has the whole rows already."

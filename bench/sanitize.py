@@ -42,6 +42,9 @@ _ROOT = Path(__file__).parents[1]
 _SUMMARY = re.compile(
     r"ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard|LEAK SUMMARY: (\d+)"
 )
+_FINDING = re.compile(
+    r"^.*=========\s(?:Error|Warning|Invalid|Uninitialized|Barrier|Program)\b", re.MULTILINE
+)
 # With `pipelined` selections, exchange and mapping are done by the kernels of `dsmem`.
 _OWN_KERNELS = "not (pipelined and (exchange or mapped))"
 _FIRST_PORT, _PORTS = 49_152, 16  # that a process under a tool may use
@@ -94,6 +97,11 @@ class Outcome:
     @property
     def clean(self) -> bool:
         return self.errors == 0 and self.status == 0
+
+    @property
+    def findings(self) -> int:
+        """As the summary counts them, or where there is none, those that were printed."""
+        return len(_FINDING.findall(self.output)) if self.errors is None else self.errors
 
     @property
     def passed(self) -> int:
@@ -217,7 +225,7 @@ def summary(tool: str, outcomes: Sequence[Outcome], tests: int) -> dict[str, Any
         "failed": seen.count("failed"),
         "skipped": seen.count("skipped"),
         "left": tests - len(seen),
-        "findings": sum(each.errors or 0 for each in mine),
+        "findings": sum(each.findings for each in mine),
         "clean": all(each.clean for each in mine),
         "cut off": sum(each.errors is None for each in mine),
         "seconds": round(max(each.seconds for each in mine), 1),

@@ -43,6 +43,20 @@ def test_what_a_tool_prints(output: str, status: int, errors: int | None) -> Non
     assert outcome.clean == (status == 0)
 
 
+def test_findings_of_a_process_that_was_cut_off() -> None:
+    output = (
+        "========= COMPUTE-SANITIZER\n..========= Error: Race reported between Write access at k\n"
+        "=========     and Read access at k [8 hazards]\n"
+        "========= Warning: Race reported between Write access at k\n"
+        "========= Uninitialized __global__ memory read of size 16 bytes\n"
+    )
+    outcome = sanitize.verdict("racecheck", output, -9, 1.0)
+    assert outcome.errors is None
+    assert not outcome.clean
+    assert outcome.findings == 3
+    assert sanitize.verdict("racecheck", "..", -9, 1.0).findings == 0
+
+
 FAKE_SANITIZER = """#!/bin/sh
 while [ "${1#--}" != "$1" ]; do shift 2; done
 "$@"; status=$?

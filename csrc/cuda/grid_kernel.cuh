@@ -1,6 +1,6 @@
 // The kernel for rows that one cluster would read in many steps: several share a row.
 //
-//   1. Every block lists what lies above its own floor, as in select_kernel.cuh, but in global
+//   1. Every block lists what lies above the floor, as in select_kernel.cuh, but in global
 //      memory.
 //   2. The block that comes last keeps of all lists what lies above the highest floor: nobody has
 //      rejected anything there. It counts, cuts and writes as a block does with a row of its own.

@@ -8,7 +8,7 @@ namespace tl_topk {
 
 enum Phase : uint32_t {
   kPhaseStart,
-  kPhaseRead,      // the first step of the row is in registers
+  kPhaseRead,      // the sample is in registers
   kPhaseFloor,     // the floor is known
   kPhaseFilter,    // survivors are listed (where a share takes several steps)
   kPhaseMeet,      // the row's last ticket is drawn (where several clusters share a row)

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "cuda/output.cuh"
+#include "cuda/phase_clock.cuh"
 #include "cuda/radix.cuh"
 #include "cuda/row_ranks.cuh"
 #include "cuda/survivor_list.cuh"

@@ -1,13 +1,15 @@
 // The kernel for k up to kMaxFastK: floor, filter, count, exchange, cut, emit.
 //
-//   1. Every block loads its share of the row and guesses a floor from what it has just loaded.
-//   2. It lists the elements above its floor, a few per cent of the row, and counts them by bins.
-//   3. Blocks exchange their counts. From all of them each derives the bin that holds the k-th
-//      element, and the slots of its own elements above that bin.
+//   1. Every block reads the same sample of the row, and with it knows the same floor and the same
+//      bins as the others; its share of the row is on the way meanwhile.
+//   2. It counts the elements above the floor, a few per cent of the row, by bins.
+//   3. Blocks exchange their counts, and put their elements in the order of bins while those are
+//      under way. From all counts each derives the bin that holds the k-th element, and the slots
+//      of its own elements above that bin: the first ones of its list.
 //   4. Those are written by their blocks; the leader ranks the few inside the bin. Where they are
 //      many, the bin is divided into bins first.
 //
-// That is exact if the bin lies above every floor used; all blocks see whether it does. Where the
+// That is exact if the bin lies above the floor; all blocks see whether it does. Where the
 // sample misled, or a list overflowed, all blocks find the threshold by exact digits instead.
 #pragma once
 
@@ -16,6 +18,7 @@
 
 #include "config.h"
 #include "cuda/anchors.cuh"
+#include "cuda/crowded_bins.cuh"
 #include "cuda/phase_clock.cuh"
 #include "cuda/row_ranks.cuh"
 #include "cuda/select.cuh"
@@ -87,97 +90,6 @@ __device__ __noinline__ void select_all(const Output<D, kMapped> out, const RowM
       }
     }
   }
-}
-
-__device__ __forceinline__ int32_t bin_of_floor(uint32_t key, const BinMap& map) {
-  return static_cast<int32_t>(map(mapped(__uint_as_float(bits_of_key(key)))));
-}
-
-// The highest of the team's entries in bin `last`, where its blocks' tables have been.
-template <uint32_t kHeld, Scope S>
-__device__ __forceinline__ float highest_in(const HeldEntries<kHeld>& held, int32_t last,
-                                            const Team<S>& team, SharedState& state) {
-  uint32_t* const highest = state.radix.bins;  // of each block, as a key; 0 for none
-  uint32_t mine = 0;
-  held.for_each([&](uint32_t u) {
-    const uint32_t key = order_key_of_number(__float_as_uint(held.entry[u].score));
-    if (held.bin[u] == last) mine = max(mine, key);
-  });
-  mine = __reduce_max_sync(kAllLanes, mine);
-  if (threadIdx.x < kMaxClusterBlocks) highest[threadIdx.x] = 0;
-  __syncthreads();
-  if (threadIdx.x % kWarp == 0) atomicMax(&highest[team.rank()], mine);
-  __syncthreads();
-  team.sum(highest, kMaxClusterBlocks);
-  const uint32_t of_all = highest[threadIdx.x % kMaxClusterBlocks];
-  return __uint_as_float(bits_of_key(__reduce_max_sync(kAllLanes, of_all)));
-}
-
-// Where too many crowd into the bin of the k-th element, bins once more: what lies above it shares
-// the last one, it is divided among the others, and what lies below is out. Twice, if need be; and
-// before that the last bin, which has no upper end, is divided up to the highest element in it.
-// False where the sample misled.
-template <uint32_t kHeld, Scope S>
-__device__ __forceinline__ bool divide_bins(HeldEntries<kHeld>& held, BinMap map, uint32_t k,
-                                            const Team<S>& team, SharedState& state) {
-  constexpr int32_t kParts = kTableBins - 1;
-  const Tally& tally = state.tally;
-  constexpr int kTurns = 3;
-  int32_t floor_bin = bin_of_floor(tally.highest_floor, map);
-#pragma unroll 1
-  for (int turn = 0; turn < kTurns; ++turn) {
-    const auto cut = static_cast<int32_t>(tally.cut.bin);
-    if (tally.cut.complete() && tally.cut.inside <= kMaxResidual) break;
-    if (cut != kParts) {
-      map = {map.scale * kParts, (map.shift - static_cast<float>(cut)) * kParts, kParts - 1};
-    } else if (turn == 0) {
-      const float low = (kParts - map.shift) / map.scale;
-      __syncthreads();  // the tally has been read, and the tables
-      map = map_between(low, highest_in(held, cut, team, state), kTableBins);
-    } else {
-      break;
-    }
-    const auto finer = [&](int32_t bin, auto&& part) {
-      return bin > cut ? kParts : bin < cut ? -1 : static_cast<int32_t>(part());
-    };
-    held.for_each([&](uint32_t u) {
-      held.bin[u] = finer(held.bin[u], [&] { return map(mapped(held.entry[u].score)); });
-    });
-    floor_bin = finer(floor_bin, [&] { return bin_of_floor(tally.highest_floor, map); });
-    __syncthreads();  // the tally has been read
-    if (threadIdx.x < kTableBins) state.own.bins[threadIdx.x] = 0;
-    if (threadIdx.x == 0) state.tally.cut = TableCut::none();
-    __syncthreads();
-    held.count(state.own);
-    __syncthreads();
-    team.exchange_tables();
-    held.sort(state.tables[team.rank()]);
-    tally_tables(
-        state.tables, team.size_log2(), k, [&](uint32_t) { return floor_bin; }, state.tally);
-    if (!tally.cut.found()) return false;
-  }
-  return tally.cut.complete();
-}
-
-// From the tables to the winners off the usual path. False, and nothing done, where the sample
-// misled.
-template <uint32_t kHeld, Dtype D, bool kMapped, Scope S>
-__device__ __noinline__ bool select_crowded(Entry* list, uint32_t listed, BinMap map,
-                                            const Output<D, kMapped> out, const Team<S> team,
-                                            SharedState& state) {
-  HeldEntries<kHeld> held(list, listed, map);
-  if (!divide_bins(held, map, out.k, team, state)) return false;
-  const TableCut cut = state.tally.cut;
-  const OrderedList<kHeld> survivors{list, state.tables[team.rank()].count(0)};
-  if (cut.inside > kMaxResidual || !kWith<Part::kPairs>) {
-    constexpr uint32_t kUnknownCount = 0xffffffffu;  // more than any list holds
-    select_by_radix(ListRanks{list, survivors.listed}, {0, 64, out.k, kUnknownCount}, out, team,
-                    state);
-  } else {
-    const HeldPages<kHeld, kMapped> pages(survivors, out);
-    select_by_cut(survivors, pages, cut, out, team, state, [] { return false; });
-  }
-  return true;
 }
 
 __device__ __forceinline__ bool is_found(const Tally& tally) {
