@@ -95,6 +95,7 @@ struct Output {
   // Nothing but indices is wanted, in any order.
   __device__ bool plain() const { return !kMapped && free_order() && values == nullptr; }
 
+  // Is the order of index found by bits?
   __device__ bool marks() const { return part_log2 != 0; }
 
   // Of the buffer in which bits are set. A barrier of all blocks must follow.

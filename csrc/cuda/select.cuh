@@ -70,8 +70,8 @@ struct HeldPages<kHeld, true> {
 
 // The cut's bin goes to the leader, everything above it to its slot; then the leader ranks the at
 // most kMaxResidual elements of the bin, and the best of them win too. `pages` are those of a
-// mapped launch, and `order` puts what lies above the cut in order of value, if it can: true if all
-// is in its slots.
+// mapped launch; `by_value` puts what lies above the cut into order of value, or says that it
+// cannot. True if all winners are in their slots, false if they still have to be put in order.
 template <Dtype D, bool kMapped, Scope S, uint32_t kHeld, typename ByValue>
 __device__ __forceinline__ bool select_by_cut(const OrderedList<kHeld>& survivors,
                                               const HeldPages<kHeld, kMapped>& pages,

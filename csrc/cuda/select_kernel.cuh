@@ -227,8 +227,8 @@ struct MappingReader {
 // A team's row of which one step loads all, which then stays in registers. `row_number` counts rows
 // of the launch.
 //
-// The blocks of a cluster take the same sample, so that all of them know the same map without a
-// word; a block alone has it in what it loads anyway.
+// The blocks of a cluster take the same sample, so that all of them know the same bins without a
+// word; a block alone has its own in what it loads anyway.
 template <Dtype D, Scope S, int kLoadsLog2, bool kMapped>
 __device__ __forceinline__ void select_resident(const Params<kMapped>& params, uint32_t row_number,
                                                 const Row<D>& row, const Team<S>& team,
@@ -315,9 +315,11 @@ __device__ __forceinline__ void select_resident(const Params<kMapped>& params, u
   record_phases(blockIdx.x);
 }
 
-// From a list of survivors to the cut's winners; nothing is done but counting where it is not the
-// usual path.
+// How far the usual path went: nothing is done but counting, or the winners still have to be put in
+// order, or that is done too.
 enum class Progress : uint8_t { kUnusual, kSelected, kInOrder };
+
+// From a list of survivors to the cut's winners.
 template <Dtype D, bool kMapped, Scope S, uint32_t kHeld>
 __device__ __forceinline__ Progress select_listed(HeldEntries<kHeld>& held, const BinMap& map,
                                                   const Output<D, kMapped>& out,
