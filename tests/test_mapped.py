@@ -101,21 +101,13 @@ class Call:
         rows = len(self.scores)
         page_starts = given.get("page_starts")
         offsets = np.arange(rows, dtype=np.int64) * 1000 - 7
-        outputs = [self.target.put(np.full((rows, self.k), -9, np.int32)) for _ in range(3)]
+        outputs = [self._output() for _ in range(3)]
         options = {name: self.target.put(np.asarray(value)) for name, value in given.items()}
-        result = tl_topk.topk_paged(
-            self.target.put(self.scores),
-            self.k,
-            self.target.put(self.page_table),
-            page_size=self.page_size,
-            order=self.order,
-            next_n=self.next_n,
-            compress_ratio=self.compress_ratio,
+        result = self._run(
             out=outputs[1],
             out_indices=outputs[0],
             offsets=self.target.put(offsets),
             out_ragged=outputs[2],
-            **self.choice(),
             **options,
         )
         assert result is outputs[1]
@@ -128,16 +120,19 @@ class Call:
         np.testing.assert_array_equal(
             ragged, np.where(indices < 0, -1, indices + offsets[:, np.newaxis])
         )
-        alone = self._alone(options)  # an order of its own, where any will do
+        alone = self._output()  # of a call that wants nothing else: any order may be another
+        self._run(out=alone, **options)
+        found = self.target.get(alone)
         np.testing.assert_array_equal(
-            *(np.sort(each) if self.order == "any" else each for each in (alone, expected))
+            *(np.sort(each) if self.order == "any" else each for each in (found, expected))
         )
         return slots
 
-    def _alone(self, options: dict[str, Any]) -> NDArray[np.int32]:
-        """The slots of a call that wants nothing else."""
-        slots = self.target.put(np.full((len(self.scores), self.k), -9, np.int32))
-        tl_topk.topk_paged(
+    def _output(self) -> Any:
+        return self.target.put(np.full((len(self.scores), self.k), -9, np.int32))
+
+    def _run(self, **given: Any) -> Any:
+        return tl_topk.topk_paged(
             self.target.put(self.scores),
             self.k,
             self.target.put(self.page_table),
@@ -145,11 +140,9 @@ class Call:
             order=self.order,
             next_n=self.next_n,
             compress_ratio=self.compress_ratio,
-            out=slots,
-            backend=self.target.backend,
-            **options,
+            **self.choice(),
+            **given,
         )
-        return self.target.get(slots)
 
 
 def table(rng: np.random.Generator, requests: int, pages: int) -> NDArray[np.int32]:

@@ -70,19 +70,25 @@ void requests_by_their_starts() {
   }
 }
 
+// Two requests of five pages of eight.
+Mapping paged(const int32_t* table, int32_t* out) {
+  Mapping m;
+  m.slots = out;
+  m.slots_stride = 1;
+  m.page_table = table;
+  m.page_table_stride = 5;
+  m.requests = 2;
+  m.pages = 5;
+  m.page_log2 = 3;
+  return m;
+}
+
 void slots_stay_within_the_table() {
   const int32_t table[] = {10, 11, 12, -1, 14, 20, 21, 22, 23, 24};
   int32_t out[2];
   for (const int64_t first : {0L, 3L, -2L, 5L, 1L << 62, -(1L << 62)}) {
     const int64_t starts[] = {first, first};
-    Mapping m;
-    m.slots = out;
-    m.slots_stride = 1;
-    m.page_table = table;
-    m.page_table_stride = 5;
-    m.requests = 2;
-    m.pages = 5;
-    m.page_log2 = 3;
+    Mapping m = paged(table, out);
     m.page_starts = {starts, true};
     for (int64_t r = 0; r < 3; ++r) {
       if (r == 2) m.page_starts = {};  // a row of no request
@@ -102,14 +108,7 @@ void plain_mappings() {
   const int32_t table[] = {10, 11, 12, -1, 14, 20, 21, 22, 23, 24};
   int32_t out[8];
   for (const int32_t next_n : {1, 2, 3}) {
-    Mapping m;
-    m.slots = out;
-    m.slots_stride = 1;
-    m.page_table = table;
-    m.page_table_stride = 5;
-    m.requests = 2;
-    m.pages = 5;
-    m.page_log2 = 3;
+    Mapping m = paged(table, out);
     m.next_n = next_n;
     Mapping noted = m;
     noted.note_plainness();
