@@ -88,7 +88,8 @@ _NOTES = {
     ),
     SCORED_SUITE: (
         "Bold: where the default policy takes what is more than 5 % slower. The run ended before"
-        " 16 heads, and 32 heads with eight queries of several sequences."
+        " the last three problems of 16 heads: eight queries of four sequences of 128K keys and"
+        " more."
     ),
     HOST_SUITE: (
         "A TileLang JIT kernel's call takes part where TileLang can be imported, as on another host"
