@@ -265,6 +265,23 @@ __device__ __forceinline__ uint32_t keep(uint32_t x) {
   return x;
 }
 
+// One lane of a whole warp.
+__device__ __forceinline__ bool elect() {
+#if __CUDA_ARCH__ >= 900
+  uint32_t elected;
+  asm volatile(
+      "{\n"
+      ".reg .pred mine;\n"
+      "elect.sync _|mine, 0xffffffff;\n"
+      "selp.u32 %0, 1, 0, mine;\n"
+      "}"
+      : "=r"(elected));
+  return elected != 0;
+#else
+  return threadIdx.x % 32 == 0;
+#endif
+}
+
 __device__ __forceinline__ uint32_t lanes_below() {
   uint32_t mask;
   asm("mov.u32 %0, %%lanemask_lt;" : "=r"(mask));

@@ -79,7 +79,7 @@ class Team<Scope::kCluster> {
 
   // No block may touch another's shared memory before that block runs and has set it up.
   __device__ void open() const {
-    if (threadIdx.x == 0) {
+    if (threadIdx.x < kWarp && ptx::elect()) {
       ptx::init_barrier(&state_.tallied, 1);
       ptx::init_barrier(&state_.settled, 1);
       ptx::init_barrier(&state_.sorted, 1);

@@ -60,6 +60,7 @@ inline void store_async(ClusterAddress a, uint4 x, ClusterAddress barrier) {
   stored(a, x, barrier);
 }
 
+inline bool elect() { return threadIdx.x % 32 == 0; }
 inline uint32_t lane0_add(uint32_t* counter, uint32_t x) {
   return threadIdx.x % 32 == 0 ? atomicAdd(counter, x) : x;
 }
