@@ -60,8 +60,9 @@ int checked_cluster(int64_t blocks_per_row, const DeviceFacts& device) {
   refuse_blocks(blocks_per_row, device);
 }
 
-// `resident`: one step loads a block's share.
-SamplePlan sample_of(const Problem& problem, const LaunchConfig& c, bool resident) {
+// `resident`: one step loads a block's share. `groups`: see sample_groups().
+SamplePlan sample_of(const Problem& problem, const LaunchConfig& c, bool resident,
+                     uint32_t groups = kGroups) {
   const auto per_vector = static_cast<uint32_t>(16 / element_size(problem.dtype));
   const auto width = static_cast<uint32_t>(problem.width);
   const auto k = static_cast<uint32_t>(problem.k);
@@ -71,7 +72,7 @@ SamplePlan sample_of(const Problem& problem, const LaunchConfig& c, bool residen
     return plan_first_step(width, k, per_vector, loads, threads);
   }
   const uint32_t loads = resident ? kSampleLoadsOfResident : sample_loads(c.scope, per_vector);
-  return plan_sample(width, k, per_vector, loads, threads);
+  return plan_sample(width, k, per_vector, loads, threads, groups);
 }
 
 // Elements of a block, at the most.
@@ -109,7 +110,8 @@ bool widen_to_grid(LaunchConfig& c, const Problem& problem, const DeviceFacts& d
 
   grid.vectors_per_thread =
       static_cast<int>(kMaxElementsPerThread) * element_size(problem.dtype) / 16;
-  grid.sample = sample_of(problem, grid, false);
+  grid.sample = sample_of(problem, grid, false,
+                          sample_groups(kSomeEntries, has_deep_queue(device.compute_capability)));
   // Every list must hold what its block's floor admits, and the last block what the highest does.
   constexpr double kDeviations = 4.5;
   const double share = static_cast<double>(problem.width) / grid.blocks_per_row;
@@ -215,6 +217,8 @@ LaunchConfig choose_launch(const Problem& problem, const DeviceFacts& device,
         set_staging(c, entries, share, device);
       }
     }
+    const uint32_t groups = sample_groups(c.entries_per_thread, c.queue_bytes > 0);
+    c.sample = sample_of(problem, c, resident, groups);
   }
 
   if (blocks_per_row != 0) {

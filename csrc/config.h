@@ -36,6 +36,12 @@ constexpr int kFewEntries = 6;
 constexpr int kSomeEntries = 10;
 constexpr int kManyEntries = 24;
 
+// Groups of the sample of a kernel whose threads have room for that many survivors: more where few
+// blocks share a row and each has many, for then fewer are counted.
+TL_TOPK_HD constexpr uint32_t sample_groups(int entries, bool queued) {
+  return entries == kSomeEntries && queued ? kMostGroups : kGroups;
+}
+
 // Bytes of a share of several steps that a block keeps under way in shared memory, on GPUs that
 // have enough of it (given as compute capabilities). Not where a block is alone with its row: two
 // of them on a multiprocessor have as much under way in registers.

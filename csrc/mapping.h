@@ -12,9 +12,7 @@ namespace tl_topk {
 // The request that row r belongs to; -1 where there is none.
 TL_TOPK_HD int64_t request_of_row(const Mapping& m, int64_t r) {
   int64_t request = r;
-  if (m.plain) {
-    if (m.next_n != 1) request = static_cast<uint32_t>(r) / static_cast<uint32_t>(m.next_n);
-  } else if (m.row_to_request.data != nullptr) {
+  if (m.row_to_request.data != nullptr) {
     request = load_int(m.row_to_request, r);
   } else if (m.query_starts.data != nullptr) {
     int64_t above = m.requests + 1;  // the first start beyond r, by bisection
@@ -83,7 +81,22 @@ TL_TOPK_HD RowSpan mapped_row_span(int64_t width, const IntVector& lengths,
   return span;
 }
 
+// Of a plain mapping.
+TL_TOPK_HD RowMapping map_plain_row(const Mapping& m, uint32_t r) {
+  RowMapping row{};
+  row.slots = m.slots + r * m.slots_stride;
+  row.page_log2 = m.page_log2;
+  row.cache_pages = m.cache_pages;
+  const uint32_t request = m.next_n == 1 ? r : r / static_cast<uint32_t>(m.next_n);
+  if (request < static_cast<uint32_t>(m.requests)) {
+    row.table = m.page_table + request * m.page_table_stride;
+    row.pages = static_cast<uint32_t>(m.pages);
+  }
+  return row;
+}
+
 TL_TOPK_HD RowMapping map_row(const Mapping& m, int64_t r) {
+  if (m.plain) return map_plain_row(m, static_cast<uint32_t>(r));
   RowMapping row{};
   if (m.slots != nullptr) {
     row.slots = m.slots + r * m.slots_stride;
@@ -94,13 +107,13 @@ TL_TOPK_HD RowMapping map_row(const Mapping& m, int64_t r) {
       row.table = m.page_table + request * m.page_table_stride;
       row.pages = static_cast<uint32_t>(m.pages);
     }
-    if (!m.plain && m.page_starts.data != nullptr) {
+    if (m.page_starts.data != nullptr) {
       const int64_t first = load_int(m.page_starts, r);
       const bool near = first >= -kMaxWidth && first <= m.pages;  // then no sum comes round again
       row.first_page = static_cast<uint32_t>(near ? first : m.pages);
     }
   }
-  if (!m.plain && m.ragged != nullptr) {
+  if (m.ragged != nullptr) {
     row.ragged = m.ragged + r * m.ragged_stride;
     row.offset = static_cast<uint32_t>(load_int(m.offsets, r));
   }

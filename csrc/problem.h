@@ -61,8 +61,8 @@ struct Mapping {
   IntVector offsets;         // (rows,)
 
   void note_plainness() {
-    plain = ragged == nullptr && page_starts.data == nullptr && row_to_request.data == nullptr &&
-            query_starts.data == nullptr;
+    plain = slots != nullptr && ragged == nullptr && page_starts.data == nullptr &&
+            row_to_request.data == nullptr && query_starts.data == nullptr;
   }
 };
 

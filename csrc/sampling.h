@@ -19,7 +19,10 @@
 
 namespace tl_topk {
 
+// Groups that a kernel's sample is cut into: the more, the nearer its floor comes to the k-th
+// element, and the longer it takes to find.
 constexpr uint32_t kGroups = 64;
+constexpr uint32_t kMostGroups = 128;
 
 // x^y for x in (0, 1], and the square root. On the GPU one thread computes a plan while the row is
 // on its way: a few units in the last place do not matter, the latency does.
@@ -66,12 +69,14 @@ struct SamplePlan {
 };
 
 // The sample is `held` elements, up to `loads` vectors of `per_vector` of each of `threads`
-// threads: all of them have a first vector before any has a second.
+// threads: all of them have a first vector before any has a second. Its kernel cuts it into
+// `most_groups`.
 TL_TOPK_HD SamplePlan plan_sample_of(uint32_t held, uint32_t length, uint32_t k,
-                                     uint32_t per_vector, uint32_t loads, uint32_t threads) {
-  constexpr float kDeviations = 4.5f;
+                                     uint32_t per_vector, uint32_t loads, uint32_t threads,
+                                     uint32_t most_groups) {
+  constexpr float kDeviations = 4.0f;
   constexpr uint32_t kLanesOfWarp = 32;
-  constexpr uint32_t kGroupsOfWarp = kGroups / kLanesOfWarp;  // warps that fill all groups once
+  const uint32_t of_warps = most_groups / kLanesOfWarp;  // warps that fill all groups once
   constexpr SamplePlan kNone{1, 1, 1, 1, 1, 1, 1, 1, 0, false};
   if (length <= k || k == 0) return kNone;  // no selection, no sample
 
@@ -81,8 +86,8 @@ TL_TOPK_HD SamplePlan plan_sample_of(uint32_t held, uint32_t length, uint32_t k,
   uint32_t filled = threads / kLanesOfWarp;  // warps with a first vector in every lane, everywhere
   if (full_loads == 0) filled = held / (kLanesOfWarp * per_vector);
   uint32_t warps = 1;
-  while (2 * warps * kGroupsOfWarp <= filled) warps *= 2;
-  const uint32_t groups = filled >= kGroupsOfWarp ? kGroups : filled > 0 ? kLanesOfWarp : 1;
+  while (2 * warps * of_warps <= filled) warps *= 2;
+  const uint32_t groups = filled >= of_warps ? most_groups : filled > 0 ? kLanesOfWarp : 1;
 
   constexpr float kMostWanted = 0.71f;  // elements of a group: about half, as sizes double
   const float share = static_cast<float>(k) / static_cast<float>(length);
@@ -144,9 +149,10 @@ TL_TOPK_HD SamplePlan plan_sample_of(uint32_t held, uint32_t length, uint32_t k,
 // The sample is as large as that, or the whole row. Rows whose lengths only the GPU knows wait for
 // this: all but one division are by constants there.
 TL_TOPK_HD SamplePlan plan_sample(uint32_t length, uint32_t k, uint32_t per_vector, uint32_t loads,
-                                  uint32_t threads) {
+                                  uint32_t threads, uint32_t groups = kGroups) {
   const uint32_t most = threads * per_vector * loads;
-  return plan_sample_of(length < most ? length : most, length, k, per_vector, loads, threads);
+  const uint32_t held = length < most ? length : most;
+  return plan_sample_of(held, length, k, per_vector, loads, threads, groups);
 }
 
 // The sample is the first of the steps in which a block alone reads the row (row.cuh), all of them
@@ -154,7 +160,7 @@ TL_TOPK_HD SamplePlan plan_sample(uint32_t length, uint32_t k, uint32_t per_vect
 TL_TOPK_HD SamplePlan plan_first_step(uint32_t length, uint32_t k, uint32_t per_vector,
                                       uint32_t loads, uint32_t threads) {
   const uint32_t steps = length > 0 ? (length - 1) / (threads * per_vector * loads) + 1 : 1;
-  return plan_sample_of(length / steps, length, k, per_vector, loads, threads);
+  return plan_sample_of(length / steps, length, k, per_vector, loads, threads, kGroups);
 }
 
 // The share of a row that lies above the floor: what the plan expects, or with a floor that many

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reference import bits_of, from_bits, quantize
-from sample_plan import GROUPS, THREADS, WARP, SamplePlan, plan_sample
+from sample_plan import GROUPS, MOST_GROUPS, THREADS, WARP, SamplePlan, plan_sample
 from tl_topk._ffi import exports
 from zoo import Rows, ulps_above
 
@@ -26,13 +26,14 @@ Floats = NDArray[np.float64]
 
 H200 = exports.DeviceInfo(0, "H200", 90, 132, 232_448, 60 << 20, 16, [132, 66, 32, 15, 8], ["90a"])
 RESIDUALS = (255, 256, 257)  # elements of one bin that are, and are not, ranked by pairs
-BINS = 256
+BINS = 128
 LINE = 8  # vectors of a line of memory
 _GOLDEN_RATIO = 0x9E3779B9  # times 2^-32
 _FIXED_SHARED_BYTES, _ENTRY_BYTES, _GRID_ENTRIES = 14 * 1024, 8, 40 * 512
 _RESIDENT = 8  # entries a thread, or elements, where a share of one step stays in registers
+_SOME = 10  # entries a thread, where few blocks share a row
 # Entries a thread, and bytes of loads under way.
-_STAGINGS = ((_RESIDENT, 0), (6, 0), (6, 128 << 10), (10, 0), (10, 128 << 10), (24, 0))
+_STAGINGS = ((_RESIDENT, 0), (6, 0), (6, 128 << 10), (_SOME, 0), (_SOME, 128 << 10), (24, 0))
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class Deal:
         group: that it belongs to, some lanes of every other warp; -1: it is not loaded.
         loaded: does a thread load it for the sample?
         sampled: is it looked at there as well? Of what is loaded, small samples take a part.
+        groups: that the kernel cuts its sample into.
         plan: what is looked at, and which ranks its groups' maxima have that the map begins at.
         per_vector: elements of 16 bytes.
         period: elements from where one stretch of the sample may begin to where the next may.
@@ -59,6 +61,7 @@ class Deal:
     group: Ints
     loaded: NDArray[np.bool_]
     sampled: NDArray[np.bool_]
+    groups: int
     plan: SamplePlan
     per_vector: int
     period: int
@@ -104,7 +107,8 @@ def deal(rows: int, width: int, k: int, dtype: str) -> Deal:
         sample_loads = loads
     elif steps == 1 and loads * per_vector <= _RESIDENT:
         sample_loads = 1
-    plan = plan_sample(width, k, per_vector, sample_loads, steps if alone else 1)
+    groups = _groups(config)
+    plan = plan_sample(width, k, per_vector, sample_loads, steps if alone else 1, groups)
     load, thread = np.divmod(np.arange(sample_loads * THREADS), THREADS)
     if alone:  # the middle step of each stream
         period = steps * WARP * per_vector
@@ -122,8 +126,10 @@ def deal(rows: int, width: int, k: int, dtype: str) -> Deal:
     group = np.full(width, -1)
     sampled = np.zeros(width, bool)
     inside = index < width
-    group[index[inside]] = np.broadcast_to(group_of(thread)[:, np.newaxis], index.shape)[inside]
-    sampled[index[inside]] = plan.takes(load, thread, per_vector)[inside]
+    group[index[inside]] = np.broadcast_to(group_of(thread, groups)[:, np.newaxis], index.shape)[
+        inside
+    ]
+    sampled[index[inside]] = plan.takes(load, thread, per_vector, groups)[inside]
     return Deal(
         k=k,
         dtype=dtype,
@@ -131,6 +137,7 @@ def deal(rows: int, width: int, k: int, dtype: str) -> Deal:
         group=group,
         loaded=group >= 0,
         sampled=sampled,
+        groups=groups,
         plan=plan,
         per_vector=per_vector,
         period=period,
@@ -140,8 +147,16 @@ def deal(rows: int, width: int, k: int, dtype: str) -> Deal:
     )
 
 
-def group_of(thread: Ints) -> Ints:
-    return thread // WARP % (GROUPS // WARP) * WARP + thread % WARP
+def group_of(thread: Ints, groups: int) -> Ints:
+    return thread % groups
+
+
+def _groups(config: exports.LaunchConfig) -> int:
+    """That an unordered launch's sample is cut into."""
+    if config.scope == "grid":
+        return MOST_GROUPS
+    entries, queue = (_RESIDENT, 0) if config.large_k else _staging(config)
+    return MOST_GROUPS if (entries, queue > 0) == (_SOME, True) else GROUPS
 
 
 def _room(config: exports.LaunchConfig) -> int:

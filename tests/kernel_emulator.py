@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reference import DTYPES, ORDERS, PATTERN, Oracle, Order, Raw, assert_topk, bits_of, from_bits
-from sample_plan import GROUPS, THREADS, SamplePlan
+from sample_plan import MOST_GROUPS, THREADS, SamplePlan
 from test_native import ROOT, compiler
 
 FOLDER = Path(__file__).parent / "emulated"
@@ -114,7 +114,7 @@ class EmulatedKernels:
         first = -memory.ctypes.data % 16 // memory.itemsize
         memory[first : first + len(scores)] = bits_of(scores)
         sample = np.full((_MOST_BLOCKS, THREADS, 16), np.nan, np.float32)
-        maxima = np.full((_MOST_BLOCKS, GROUPS), np.nan, np.float32)
+        maxima = np.full((_MOST_BLOCKS, MOST_GROUPS), np.nan, np.float32)
         anchors = np.full((_MOST_BLOCKS, 3), np.nan, np.float32)
         plan = np.zeros(len(fields(SamplePlan)), np.uint8)
         blocks = self.library.emulated_sample(

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-GROUPS = 64  # whose maxima are compared
+GROUPS = 64  # whose maxima are compared, but for kernels that cut their sample into
+MOST_GROUPS = 128
 THREADS, WARP = 512, 32
 
 
@@ -28,16 +29,18 @@ class SamplePlan:
     has_floor: bool = False
 
     def takes(
-        self, load: NDArray[np.int64], thread: NDArray[np.int64], per_vector: int
+        self, load: NDArray[np.int64], thread: NDArray[np.int64], per_vector: int, groups: int
     ) -> NDArray[np.bool_]:
         """Of each element of those loads of those threads: is it looked at?"""
-        member, lane = thread // (GROUPS // WARP * WARP), thread % WARP
+        member, lane = thread // groups, thread % WARP
         some = (member < self.warps) & (load < self.loads)
         some &= (member + load + lane) % self.thin == 0
         return some[:, np.newaxis] & (np.arange(per_vector) < self.per_load)
 
 
-def plan_sample(length: int, k: int, per_vector: int, loads: int, steps: int = 1) -> SamplePlan:
+def plan_sample(
+    length: int, k: int, per_vector: int, loads: int, steps: int = 1, most_groups: int = GROUPS
+) -> SamplePlan:
     """Of a block of 512 threads, each with up to so many vectors of the sample: of the whole row,
     or of one of so many steps that the block alone takes."""
     if length <= k or k == 0:
@@ -45,11 +48,11 @@ def plan_sample(length: int, k: int, per_vector: int, loads: int, steps: int = 1
     a_load = THREADS * per_vector
     full_loads = min(length // steps // a_load, loads)
     filled = THREADS // WARP if full_loads > 0 else length // steps // (WARP * per_vector)
-    of_warp = GROUPS // WARP
+    of_warp = most_groups // WARP
     warps = 1
     while 2 * warps * of_warp <= filled:
         warps *= 2
-    groups = GROUPS if filled >= of_warp else WARP if filled > 0 else 1
+    groups = most_groups if filled >= of_warp else WARP if filled > 0 else 1
 
     share = k / length
     taken, thin, per_load, size = 1, warps, 1, 1
@@ -70,7 +73,7 @@ def plan_sample(length: int, k: int, per_vector: int, loads: int, steps: int = 1
             per_load *= 2
     odds = 1 - (1 - share) ** size
     expected = groups * odds
-    margin = 4.5 * math.sqrt(expected * (1 - odds)) + 1
+    margin = 4.0 * math.sqrt(expected * (1 - odds)) + 1
     low, ceiling = math.ceil(expected + margin), math.floor(expected - margin)
     has_floor = low <= groups
     reaches = has_floor and expected < 6

@@ -17,7 +17,7 @@ namespace tl_topk {
 __device__ Anchors known_floor;
 
 // In the place of find_anchors(): what a hint at its best would tell, for nothing.
-template <uint32_t kPerVector, uint32_t kElements>
+template <uint32_t kGroupCount, uint32_t kPerVector, uint32_t kElements>
 __device__ __forceinline__ Anchors known_anchors(const float (&)[kElements], const SamplePlan&,
                                                  AnchorScratch&) {
   return known_floor;

@@ -18,7 +18,7 @@ struct Anchors {
 };
 
 struct AnchorScratch {
-  __align__(16) uint32_t group_keys[kGroups];  // read four at a time; zero at first
+  __align__(16) uint32_t group_keys[kMostGroups];  // read four at a time; zero at first
   uint32_t low;
   uint32_t ceiling;
   uint32_t reach;
@@ -26,7 +26,7 @@ struct AnchorScratch {
 
 // Group maxima are compared as keys whose low bits are the group's number: all distinct, so each
 // has one rank. What the low bits held is rounded down, which only lowers the floor.
-constexpr uint32_t kGroupBits = kGroups - 1;
+constexpr uint32_t kGroupBits = kMostGroups - 1;
 
 __device__ __forceinline__ float anchor_of_key(uint32_t key) {
   const uint32_t rounded = key & ~kGroupBits;
@@ -82,12 +82,12 @@ struct CommonSample<D, 0> {
 //
 // Each group's maximum is found by atomics of its members (sampling.h). Then a few lanes rank it,
 // every one by comparison with a part of the others.
-template <uint32_t kPerVector, uint32_t kElements>
+template <uint32_t kGroupCount, uint32_t kPerVector, uint32_t kElements>
 __device__ __forceinline__ Anchors find_anchors(const float (&x)[kElements], const SamplePlan& plan,
                                                 AnchorScratch& scratch) {
-  constexpr uint32_t kLanes = kThreads / kGroups;  // that rank one group
-  constexpr uint32_t kGroupsOfWarp = kGroups / kWarp;
-  static_assert(kGroups % kWarp == 0);
+  constexpr uint32_t kLanes = kThreads / kGroupCount;  // that rank one group
+  constexpr uint32_t kGroupsOfWarp = kGroupCount / kWarp;
+  static_assert(kGroupCount % kWarp == 0);
   const uint32_t warp = threadIdx.x / kWarp;
   const uint32_t member = warp / kGroupsOfWarp;
 
@@ -110,7 +110,7 @@ __device__ __forceinline__ Anchors find_anchors(const float (&x)[kElements], con
   const auto* keys = reinterpret_cast<const uint4*>(scratch.group_keys);
   uint32_t rank = 1;
 #pragma unroll
-  for (uint32_t i = 0; i < kGroups / 4; i += kLanes) {
+  for (uint32_t i = 0; i < kGroupCount / 4; i += kLanes) {
     const uint4 other = keys[i + lane];  // lanes of a group side by side: no bank twice
     rank += (other.x > key) + (other.y > key) + (other.z > key) + (other.w > key);
   }

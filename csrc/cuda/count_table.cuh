@@ -1,6 +1,6 @@
 // What blocks tell one another: how many survivors each has from every bin upwards.
 //
-// Counts are exchanged, not elements: 512 bytes from every block to every other, in one round. From
+// Counts are exchanged, not elements: 256 bytes from every block to every other, in one round. From
 // all tables every block derives the same cut, and the places of its own winners, with no further
 // word.
 #pragma once
@@ -14,7 +14,7 @@
 
 namespace tl_topk {
 
-constexpr uint32_t kTableBins = 256;
+constexpr uint32_t kTableBins = 128;
 constexpr uint32_t kTableWords = kTableBins / 2;
 constexpr uint32_t kMaxClusterBlocks = 16;
 
@@ -51,21 +51,15 @@ struct __align__(16) CountTable {
   __device__ __forceinline__ uint32_t count_above(uint32_t bin) const { return count(bin + 1); }
 };
 
-// This lane's part of the table: 8 bins summed from the top. By whole warps.
-__device__ __forceinline__ uint4 sum_from_top(const BinCounts& counts) {
+// This lane's part of the table: 4 bins summed from the top. By whole warps.
+__device__ __forceinline__ uint2 sum_from_top(const BinCounts& counts) {
   const uint32_t lane = threadIdx.x % kWarp;
-  const auto* mine = reinterpret_cast<const uint4*>(counts.bins) + 2 * lane;
-  const uint4 low = mine[0];
-  const uint4 high = mine[1];
-  uint32_t sum[8];
-  sum[7] = high.w;
-  sum[6] = sum[7] + high.z;
-  sum[5] = sum[6] + high.y;
-  sum[4] = sum[5] + high.x;
-  sum[3] = sum[4] + low.w;
-  sum[2] = sum[3] + low.z;
-  sum[1] = sum[2] + low.y;
-  sum[0] = sum[1] + low.x;
+  const uint4 mine = reinterpret_cast<const uint4*>(counts.bins)[lane];
+  uint32_t sum[4];
+  sum[3] = mine.w;
+  sum[2] = sum[3] + mine.z;
+  sum[1] = sum[2] + mine.y;
+  sum[0] = sum[1] + mine.x;
   uint32_t above = sum[0];
 #pragma unroll
   for (uint32_t d = 1; d < kWarp; d *= 2) {
@@ -74,14 +68,13 @@ __device__ __forceinline__ uint4 sum_from_top(const BinCounts& counts) {
   }
   above -= sum[0];
   const uint32_t both = above << 16 | above;
-  return {(sum[1] << 16 | sum[0]) + both, (sum[3] << 16 | sum[2]) + both,
-          (sum[5] << 16 | sum[4]) + both, (sum[7] << 16 | sum[6]) + both};
+  return {(sum[1] << 16 | sum[0]) + both, (sum[3] << 16 | sum[2]) + both};
 }
 
 // Makes it of what each lane of a warp has summed.
-__device__ __forceinline__ void keep_table(const BinCounts& counts, uint4 sums, CountTable& table) {
+__device__ __forceinline__ void keep_table(const BinCounts& counts, uint2 sums, CountTable& table) {
   const uint32_t lane = threadIdx.x % kWarp;
-  reinterpret_cast<uint4*>(table.words)[lane] = sums;
+  reinterpret_cast<uint2*>(table.words)[lane] = sums;
   if (lane == 0) {
     table.overflow = counts.overflow;
     table.floor_key = counts.floor_key;

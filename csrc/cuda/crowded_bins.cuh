@@ -97,7 +97,7 @@ __device__ __noinline__ bool select_crowded(Entry* list, uint32_t listed, BinMap
     select_by_radix(ListRanks{list, survivors.listed}, {0, 64, out.k, kUnknownCount}, out, team,
                     state);
   } else {
-    const HeldPages<kHeld, kMapped> pages(survivors, out);
+    const HeldPages<kHeld, kMapped> pages(survivors, out, team.size_log2());
     select_by_cut(survivors, pages, cut, out, team, state, [] { return false; });
   }
   return true;

@@ -90,14 +90,16 @@ __device__ __forceinline__ void share_row(const Params<kMapped>& params, const R
   constexpr uint32_t kPerVector = Row<D>::kPerVector;
   SharedState& state = memory.state;
   constexpr uint32_t kSampleLoads = sample_loads(Scope::kGrid, kPerVector);
+  constexpr uint32_t kGroupCount = sample_groups(kHeld, kDeepQueue != 0);
   const CommonSample<D, kSampleLoads> sampled(row);
   const Deal deal(row.vectors(), kLoadsLog2, meeting.block(), meeting.blocks_log2());
   StepQueue<D, kLoads, kDeepQueue> queue(row, deal, memory.queue);
-  const MappingReader mapping(params, meeting.row());
+  MappingReader<Params<kMapped>> mapping;
+  mapping.read_integers(params, meeting.row());
   queue.fill(row, deal);
 
   const auto out = make_output<kMapped>(params, meeting.row(), row, state.mapping);
-  prepare<kSampleLoads, true>(params, row, state);
+  prepare<kSampleLoads, kGroupCount, true>(params, row, state);
   if (threadIdx.x == 0) state.grid.highest_floor = 0;
   meeting.open();
   team.open();
@@ -107,7 +109,8 @@ __device__ __forceinline__ void share_row(const Params<kMapped>& params, const R
   mark(kPhaseRead);
   SamplePlan plan = params.full_plan;
   if (row.length != params.width) plan = state.plan;
-  const Anchors anchors = find_anchors<kPerVector>(x, plan, state.anchors);
+  const Anchors anchors = find_anchors<kGroupCount, kPerVector>(x, plan, state.anchors);
+  mapping.read_plain(params, meeting.row());
   mapping.keep(state);
   mark(kPhaseFloor);
   const GlobalList segment{meeting.segment(meeting.block()), meeting.room()};

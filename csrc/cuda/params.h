@@ -26,6 +26,7 @@ struct KernelParams {
   uint8_t blocks_log2;    // blocks of a cluster, or of whatever shares a row without one
   uint8_t clusters_log2;  // clusters that share a row
   uint8_t sort_log2;      // see sort_entries()
+  bool plain_mapping;     // see Mapping::plain
   void* values;           // null: not wanted
   int32_t* indices;
 

@@ -88,6 +88,7 @@ class PreparedLaunch {
   }
   void mapped(const TopKArgs& args, void* workspace, cudaStream_t stream) const {
     MappedParams params{params_, *args.mapping};
+    params.plain_mapping = args.mapping->plain;
     fill(params, args, workspace);
     if (!by_driver(&params, stream)) by_runtime(&params, stream);
   }

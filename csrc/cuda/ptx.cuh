@@ -81,13 +81,6 @@ __device__ __forceinline__ void store_async(ClusterAddress a, uint32_t x, uint32
                                             ClusterAddress barrier) {
   store_async(a, static_cast<uint64_t>(y) << 32 | x, barrier);
 }
-__device__ __forceinline__ void store_async(ClusterAddress a, uint4 x, ClusterAddress barrier) {
-  asm volatile(
-      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.u32 [%0], {%1, %2, %3, %4}, "
-      "[%5];" ::"r"(a),
-      "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w), "r"(barrier)
-      : "memory");
-}
 
 // Prepares a barrier of this block for `arrivals` arrivals a phase.
 __device__ __forceinline__ void init_barrier(uint64_t* barrier, uint32_t arrivals) {
@@ -258,6 +251,10 @@ template <uint32_t kNewest>
 __device__ __forceinline__ void await_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kNewest) : "memory");
 }
+
+// Seldom true: what follows lies apart from the usual code, which then takes fewer lines of the
+// instruction cache.
+__device__ __forceinline__ bool unlikely(bool x) { return __builtin_expect(x, false); }
 
 // x, computed here: not delayed into a branch that needs it, where nothing else would overlap.
 __device__ __forceinline__ uint32_t keep(uint32_t x) {

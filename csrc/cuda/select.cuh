@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "cuda/output.cuh"
+#include "cuda/pages.cuh"
 #include "cuda/phase_clock.cuh"
 #include "cuda/radix.cuh"
 #include "cuda/row_ranks.cuh"
@@ -13,60 +14,6 @@
 #include "cuda/team.cuh"
 
 namespace tl_topk {
-
-// What a mapped launch of free order writes instead of indices, and the pages of a block's
-// survivors, in registers; nothing of another launch.
-template <uint32_t kHeld, bool kMapped>
-struct HeldPages {
-  template <Dtype D>
-  __device__ __forceinline__ HeldPages(const OrderedList<kHeld>&, const Output<D, false>&) {}
-};
-template <uint32_t kHeld>
-struct HeldPages<kHeld, true> {
-  // Slots if there are any, else ragged indices, else indices: one loop writes whichever it is.
-  int32_t* to;
-  uint32_t within;  // the bits of an index that count inside its page
-  uint32_t offset;
-  uint32_t cache_pages;
-  int32_t page_log2;
-  bool paged;
-  bool more;  // outputs than this one
-  int32_t page[kHeld];
-
-  // Reads those of all survivors while the block waits anyway, rather than those of the winners
-  // alone when it does not. Nothing here looks at what was read: it arrives in the meantime.
-  template <Dtype D>
-  __device__ __forceinline__ HeldPages(const OrderedList<kHeld>& survivors,
-                                       const Output<D, true>& out) {
-    const RowMapping map = *out.mapping;
-    paged = map.slots != nullptr;
-    const bool ragged = map.ragged != nullptr;
-    const bool indices = out.indices != nullptr;
-    to = paged ? map.slots : ragged ? map.ragged : out.indices;
-    within = paged ? (1u << map.page_log2) - 1 : ~0u;
-    offset = paged || !ragged ? 0 : map.offset;
-    cache_pages = paged ? map.cache_pages : 1;
-    page_log2 = map.page_log2;
-    more = static_cast<int>(paged) + ragged + indices > 1;
-#pragma unroll
-    for (uint32_t u = 0; u < kHeld; ++u) page[u] = 0;
-    if (!paged || !out.free_order()) return;
-    survivors.for_some(0, survivors.listed, [&](uint32_t u, uint32_t i, bool there) {
-      page[u] = load_page(map, survivors.list[i].index, there);
-    });
-  }
-
-  static __device__ __forceinline__ int32_t load_page(const RowMapping& map, uint32_t index,
-                                                      bool enabled) {
-    const uint32_t column = map.column(index);
-    return ptx::load_if(map.table + column, enabled && column < map.pages, -1);
-  }
-  // What is written of an index with its page: 0 where no page was asked for.
-  __device__ __forceinline__ uint32_t word(int32_t page_, uint32_t index) const {
-    const uint32_t sum = (static_cast<uint32_t>(page_) << page_log2) + (index & within) + offset;
-    return static_cast<uint32_t>(page_) < cache_pages ? sum : ~0u;
-  }
-};
 
 // The cut's bin goes to the leader, everything above it to its slot; then the leader ranks the at
 // most kMaxResidual elements of the bin, and the best of them win too. `pages` are those of a
@@ -78,32 +25,36 @@ __device__ __forceinline__ bool select_by_cut(const OrderedList<kHeld>& survivor
                                               const TableCut c, const Output<D, kMapped>& out,
                                               const Team<S>& team, SharedState& state,
                                               ByValue&& by_value) {
-  constexpr uint32_t kResidualBytes = sizeof(uint64_t) + (kMapped ? sizeof(uint32_t) : 0);
-  if (team.leads() && threadIdx.x == 0) team.expect_residual(c.inside * kResidualBytes);
+  const bool with_words = pages.known_to_holder_alone();
+  const uint32_t residual_bytes = sizeof(uint64_t) + (with_words ? sizeof(uint32_t) : 0);
+  if (team.leads() && threadIdx.x == 0) team.expect_residual(c.inside * residual_bytes);
   const Entry* const list = survivors.list;
   const CountTable& own = state.tables[team.rank()];
   const uint32_t above = own.count_above(c.bin);
   const uint32_t inside = own.count(c.bin) - above;
   const Places before = find_places(state.tables, team.rank(), c.bin);
-  if constexpr (kMapped) {  // with what is written of it, for whoever holds its page
-    survivors.for_some(above, above + inside, [&](uint32_t u, uint32_t i, bool there) {
-      const uint32_t at = before.inside + i - above;
-      if (there) {
-        team.send_residual(&state.residual[at], list[i].rank());
-        team.send_residual(&state.residual_words[at], pages.word(pages.page[u], list[i].index));
-      }
-    });
+  constexpr uint32_t kApart = HeldPages<kHeld, kMapped>::kPages;
+  if (with_words) {
+    survivors.template for_some<kApart>(
+        above, above + inside, [&](uint32_t u, uint32_t i, bool there) {
+          const uint32_t at = before.inside + i - above;
+          const uint32_t word = pages.word(u, i, list[i].index, there);
+          if (there) {
+            team.send_residual(&state.residual[at], list[i].rank());
+            team.send_residual(&state.residual_words[at], word);
+          }
+        });
   } else if (threadIdx.x < inside) {
     team.send_residual(&state.residual[before.inside + threadIdx.x],
                        list[above + threadIdx.x].rank());
   }
 
   const auto store = [&](int32_t* to, auto&& word) {
-    survivors.for_some(0, above, [&](uint32_t u, uint32_t i, bool there) {
-      ptx::store_if(to + before.above + i, word(u, list[i].index), there);
+    survivors.template for_some<kApart>(0, above, [&](uint32_t u, uint32_t i, bool there) {
+      ptx::store_if(to + before.above + i, word(u, i, list[i].index), there);
     });
   };
-  const auto index = [](uint32_t, uint32_t i) { return i; };
+  const auto index = [](uint32_t, uint32_t, uint32_t index) { return index; };
   bool written = out.free_order();
   const auto put = [&] {
     if (out.order == Order::kValue && out.by_all) written = by_value();
@@ -113,18 +64,23 @@ __device__ __forceinline__ bool select_by_cut(const OrderedList<kHeld>& survivor
     });
   };
   if constexpr (kMapped) {
-    if (out.free_order()) {
-      store(pages.to, [&](uint32_t u, uint32_t i) { return pages.word(pages.page[u], i); });
-      if (pages.more) {
-        const RowMapping& map = *out.mapping;
-        if (pages.paged && map.ragged != nullptr) {
-          store(map.ragged,
-                [&](uint32_t, uint32_t i) { return static_cast<uint32_t>(map.place(i)); });
-        }
-        if (out.indices != nullptr) store(out.indices, index);
-      }
+    if (with_words) {
+      store(pages.to, [&](uint32_t u, uint32_t i, uint32_t index) {
+        return pages.word(u, i, index, i < above);
+      });
+    } else if (out.free_order()) {
+      store(pages.to, [&](uint32_t, uint32_t, uint32_t index) { return pages.word(index); });
     } else {
       put();
+    }
+    if (ptx::unlikely(out.free_order() && pages.more)) {
+      const RowMapping& map = *out.mapping;
+      if (pages.paged && map.ragged != nullptr) {
+        store(map.ragged, [&](uint32_t, uint32_t, uint32_t index) {
+          return static_cast<uint32_t>(map.place(index));
+        });
+      }
+      if (out.indices != nullptr) store(out.indices, index);
     }
   } else if (out.plain()) {  // the common case
     store(out.indices, index);
@@ -135,44 +91,44 @@ __device__ __forceinline__ bool select_by_cut(const OrderedList<kHeld>& survivor
   if (!team.leads()) return written;
 
   team.await_residual();
-  // One comparison a pair: a thread ranks one of the residual, or where there are many, a part of
-  // the others for it.
-  const auto better_of = [&](uint64_t mine, uint32_t first, uint32_t step) {
-    uint32_t better = 0;
-    for (uint32_t i = first; i < c.inside; i += step) {  // past the last: zeros, worse than any
-      const auto* other = reinterpret_cast<const ulonglong2*>(&state.residual[i]);
-      const ulonglong2 a = other[0];
-      const ulonglong2 b = other[1];
-      better += (a.x > mine) + (a.y > mine) + (b.x > mine) + (b.y > mine);
-    }
-    return better;
-  };
-  uint32_t element = threadIdx.x;
-  uint64_t mine;
-  uint32_t better;
+  // One comparison a pair: a few lanes rank one of the residual together. Past its end lie zeros,
+  // worse than any.
   constexpr uint32_t kFew = 64;
-  if (c.inside <= kFew) {
-    if (element >= c.inside) return written;
-    mine = state.residual[element];
-    better = better_of(mine, 0, 4);
+  const bool few = c.inside <= kFew;
+  const uint32_t lanes_log2 = few ? 3 : 1;
+  static_assert(kFew << 3 == kThreads && kMaxResidual << 1 == kThreads);
+  if (threadIdx.x / kWarp * kWarp >> lanes_log2 >= c.inside) return written;
+  const uint32_t element = threadIdx.x >> lanes_log2;
+  const uint32_t first = threadIdx.x & ((1u << lanes_log2) - 1);
+  const uint64_t mine = state.residual[element];
+  const auto* const pairs = reinterpret_cast<const ulonglong2*>(state.residual);
+  uint32_t better = 0;
+  const auto compare = [&](const ulonglong2& two) { better += (two.x > mine) + (two.y > mine); };
+  constexpr uint32_t kAtOnce = 4;
+#pragma unroll
+  for (uint32_t i = 0; i < kAtOnce; ++i) compare(pairs[first + (i << lanes_log2)]);
+  better += __shfl_xor_sync(kAllLanes, better, 1);
+  if (few) {
+    better += __shfl_xor_sync(kAllLanes, better, 2);
+    better += __shfl_xor_sync(kAllLanes, better, 4);
   } else {
-    constexpr uint32_t kLanes = kThreads / kMaxResidual;
-    static_assert(kLanes == 2);
-    element = threadIdx.x / kLanes;
-    mine = state.residual[element];
-    better = better_of(mine, 4 * (threadIdx.x % kLanes), 4 * kLanes);
-    better += __shfl_xor_sync(kAllLanes, better, 1);
-    if (threadIdx.x % kLanes != 0 || element >= c.inside) return written;
+    uint32_t more = better;
+    better = 0;
+    for (uint32_t i = first + 2 * kAtOnce; 2 * i < c.inside; i += 2) compare(pairs[i]);
+    better = more + better + __shfl_xor_sync(kAllLanes, better, 1);
   }
+  if (first != 0 || element >= c.inside) return written;
   const uint32_t at = c.above + better;
   if (at >= out.k) return written;
   if constexpr (kMapped) {
     if (out.free_order()) {
-      const auto word = static_cast<int32_t>(state.residual_words[element]);
+      const uint32_t index = index_of_rank(mine);
+      const auto word =
+          static_cast<int32_t>(with_words ? state.residual_words[element] : pages.word(index));
       if (!pages.more) {
         pages.to[at] = word;
       } else {
-        out.write(at, index_of_rank(mine), *out.mapping, word);
+        out.write(at, index, *out.mapping, word);
       }
       return true;
     }

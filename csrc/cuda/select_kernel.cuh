@@ -184,11 +184,11 @@ __device__ __noinline__ void finish_otherwise(const Params<kMapped>& params, uin
 
 // All that needs no score, done while the first loads are on their way; the sample has up to
 // kSampleLoads vectors a thread, of the first step or common to all blocks. A barrier must follow.
-template <uint32_t kSampleLoads, bool kCommonSample, Dtype D>
+template <uint32_t kSampleLoads, uint32_t kGroupCount, bool kCommonSample, Dtype D>
 __device__ __forceinline__ void prepare(const KernelParams& params, const Row<D>& row,
                                         SharedState& state) {
   if (threadIdx.x < kTableBins) state.own.bins[threadIdx.x] = 0;
-  if (threadIdx.x < kGroups) state.anchors.group_keys[threadIdx.x] = 0;
+  if (threadIdx.x < kGroupCount) state.anchors.group_keys[threadIdx.x] = 0;
   if (threadIdx.x < kMaxResidual) state.residual[threadIdx.x] = 0;
   if (threadIdx.x == 0) {
     state.survivors = 0;
@@ -199,14 +199,15 @@ __device__ __forceinline__ void prepare(const KernelParams& params, const Row<D>
   }
   if (row.length != params.width && threadIdx.x == kThreads - 1) {
     constexpr uint32_t kPerVector = Row<D>::kPerVector;
-    state.plan = kCommonSample
-                     ? plan_sample(row.length, params.k, kPerVector, kSampleLoads, kThreads)
-                     : plan_first_step(row.length, params.k, kPerVector, kSampleLoads, kThreads);
+    state.plan =
+        kCommonSample
+            ? plan_sample(row.length, params.k, kPerVector, kSampleLoads, kThreads, kGroupCount)
+            : plan_first_step(row.length, params.k, kPerVector, kSampleLoads, kThreads);
   }
 }
 
-// A mapped launch's row, read by one thread while the loads are on their way and kept once the
-// floor is known: by then it is here.
+// A mapped launch's row, read by one thread and kept once the floor is known. What it takes to read
+// it must not keep the others waiting: it is read when all have opened and the row is on its way.
 template <typename Params>
 struct MappingReader {
   static constexpr bool kMapped = std::is_same_v<Params, MappedParams>;
@@ -214,9 +215,18 @@ struct MappingReader {
   bool reads;
   RowMapping mapping;
 
-  __device__ __forceinline__ MappingReader(const Params& params, uint32_t row_number)
-      : reads(kMapped && threadIdx.x == kWarp) {
-    if (reads) mapping = mapping_of(params, row_number);
+  __device__ __forceinline__ MappingReader() : reads(kMapped && threadIdx.x == kWarp) {}
+  // Before the loads of a queue: behind them, integers of the row's own would arrive last.
+  __device__ __forceinline__ void read_integers(const Params& params, uint32_t row_number) {
+    if constexpr (kMapped) {
+      if (reads && ptx::unlikely(!params.plain_mapping))
+        mapping = map_row(params.mapping, row_number);
+    }
+  }
+  __device__ __forceinline__ void read_plain(const Params& params, uint32_t row_number) {
+    if constexpr (kMapped) {
+      if (reads && params.plain_mapping) mapping = map_plain_row(params.mapping, row_number);
+    }
   }
   // A barrier must follow.
   __device__ __forceinline__ void keep(SharedState& state) const {
@@ -246,18 +256,20 @@ __device__ __forceinline__ void select_resident(const Params<kMapped>& params, u
   const CommonSample<D, kCommonSample ? kSampleLoads : 0> sampled(row);
   uint4 loaded[kLoads];
   load_step<D, kLoads>(row, deal, deal.step(0), loaded);
-  const MappingReader mapping(params, row_number);
+  MappingReader<Params<kMapped>> mapping;
+  mapping.read_integers(params, row_number);
   const auto out = make_output<kMapped>(params, row_number, row, state.mapping, team.size_log2());
-  prepare<kSampleLoads, kCommonSample>(params, row, state);
+  prepare<kSampleLoads, kGroups, kCommonSample>(params, row, state);
   out.clear_marks(memory.sort_buffer);
   team.open();
+  mapping.read_plain(params, row_number);
 
   SamplePlan plan = params.full_plan;
   const auto anchors_of = [&](const auto& sample) {
     mark(kPhaseRead);
     if (row.length != params.width) plan = state.plan;
     plan.fit(params.order);
-    return find_anchors<kPerVector>(sample, plan, state.anchors);
+    return find_anchors<kGroups, kPerVector>(sample, plan, state.anchors);
   };
   Anchors anchors;
   float x[kElements];
@@ -300,8 +312,7 @@ __device__ __forceinline__ void select_resident(const Params<kMapped>& params, u
   }
   if (threadIdx.x == 0) state.survivors = table.count(0);
   const OrderedList<kElements> survivors{list, table.count(0)};
-  if constexpr (kMapped) __syncthreads();  // all are listed
-  const HeldPages<kElements, kMapped> pages(survivors, out);
+  const HeldPages<kElements, kMapped> pages(survivors, out, team.size_log2());
   const TableCut cut = find_cut(map, out.k, team, state);
   if (!is_usual(cut)) {
     return finish_otherwise<D, S, kLoadsLog2, kResident, 0, kMapped>(params, row_number, map);
@@ -334,8 +345,7 @@ __device__ __forceinline__ Progress select_listed(HeldEntries<kHeld>& held, cons
   const CountTable& table = state.tables[team.rank()];
   held.sort(table);
   const OrderedList<kHeld> survivors{held.list, table.count(0)};
-  if constexpr (kMapped) __syncthreads();  // all are in order
-  const HeldPages<kHeld, kMapped> pages(survivors, out);
+  const HeldPages<kHeld, kMapped> pages(survivors, out, team.size_log2());
   const TableCut cut = find_cut(map, out.k, team, state);
   if (!is_usual(cut)) return Progress::kUnusual;
   const bool written = select_by_cut(survivors, pages, cut, out, team, state, [&] {
@@ -355,6 +365,7 @@ __device__ __forceinline__ void select_stepwise(const Params<kMapped>& params, u
   constexpr uint32_t kRoom = kHeld * kThreads;
   constexpr bool kCommonSample = S != Scope::kBlock;
   constexpr uint32_t kSampleLoads = kCommonSample ? sample_loads(S, kPerVector) : kLoads;
+  constexpr uint32_t kGroupCount = sample_groups(kHeld, kQueue != 0);
   SharedState& state = memory.state;
   Entry* const list = memory.list;
 
@@ -362,11 +373,11 @@ __device__ __forceinline__ void select_stepwise(const Params<kMapped>& params, u
   const CommonSample<D, kCommonSample ? kSampleLoads : 0> sampled(row);
   const Deal deal(row.vectors(), kLoadsLog2, team.rank(), team.size_log2());
   StepQueue<D, kLoads, kQueue> queue(row, deal, memory.queue);
-  // Behind a queue's loads it would arrive last.
-  const MappingReader mapping(params, row_number);
+  MappingReader<Params<kMapped>> mapping;
+  mapping.read_integers(params, row_number);
   queue.fill(row, deal);
   const auto out = make_output<kMapped>(params, row_number, row, state.mapping, team.size_log2());
-  prepare<kSampleLoads, kCommonSample>(params, row, state);
+  prepare<kSampleLoads, kGroupCount, kCommonSample>(params, row, state);
   out.clear_marks(memory.sort_buffer);
   team.open();
 
@@ -380,8 +391,9 @@ __device__ __forceinline__ void select_stepwise(const Params<kMapped>& params, u
   SamplePlan plan = params.full_plan;
   if (row.length != params.width) plan = state.plan;
   plan.fit(params.order);
-  const Anchors anchors = find_anchors<kPerVector>(x, plan, state.anchors);
+  const Anchors anchors = find_anchors<kGroupCount, kPerVector>(x, plan, state.anchors);
   const BinMap map = map_between(anchors.low, anchors.ceiling, kTableBins);
+  mapping.read_plain(params, row_number);
   mapping.keep(state);
   team.await_open();
   mark(kPhaseFloor);

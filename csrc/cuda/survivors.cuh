@@ -56,14 +56,21 @@ struct OrderedList {
   uint32_t listed;
 
   // Calls f(u, i, is it there?) for this thread's u-th entry, the i-th of the list, of those from
-  // `begin` to before `end`; whole warps do.
-  template <typename F>
+  // `begin` to before `end`; whole warps do. Those from the kApart-th on get the same u: they are
+  // seldom there, and their code is not repeated.
+  template <uint32_t kApart = kHeld, typename F>
   static __device__ __forceinline__ void for_some(uint32_t begin, uint32_t end, F&& f) {
 #pragma unroll
-    for (uint32_t u = 0; u < kHeld; ++u) {
+    for (uint32_t u = 0; u < kApart; ++u) {
       const uint32_t i = u * kThreads + threadIdx.x;
-      if (i / kWarp * kWarp >= end) break;
+      if (i / kWarp * kWarp >= end) return;
       f(u, i, i >= begin && i < end);
+    }
+    if constexpr (kApart < kHeld) {
+#pragma unroll 1
+      for (uint32_t i = kApart * kThreads + threadIdx.x; i / kWarp * kWarp < end; i += kThreads) {
+        f(kApart, i, i >= begin && i < end);
+      }
     }
   }
 };

@@ -98,11 +98,11 @@ class Team<Scope::kCluster> {
     const uint32_t to = threadIdx.x / kWarp;
     if (to >= 1u << size_log2_) return;
     const uint32_t lane = threadIdx.x % kWarp;
-    const uint4 sums = sum_from_top(state_.own);
+    const uint2 sums = sum_from_top(state_.own);
     if (to == rank_) return keep_table(state_.own, sums, state_.tables[rank_]);
     const auto table = ptx::cluster_address(&state_.tables[rank_], to);
     const auto barrier = ptx::cluster_address(&state_.tallied, to);
-    ptx::store_async(table + lane * static_cast<uint32_t>(sizeof(uint4)), sums, barrier);
+    ptx::store_async(table + lane * static_cast<uint32_t>(sizeof(uint2)), sums.x, sums.y, barrier);
     if (lane == 0) {
       ptx::store_async(table + static_cast<uint32_t>(sizeof(CountTable::words)),
                        state_.own.overflow, state_.own.floor_key, barrier);
@@ -116,8 +116,8 @@ class Team<Scope::kCluster> {
   // block offers lies where it counted.
   __device__ void exchange_tables() const {
     const uint32_t lane = threadIdx.x % kWarp;
-    auto* const offered = reinterpret_cast<uint4*>(state_.own.bins);
-    uint4 sums{};
+    auto* const offered = reinterpret_cast<uint2*>(state_.own.bins);
+    uint2 sums{};
     if (threadIdx.x < kWarp) sums = sum_from_top(state_.own);
     __syncthreads();
     if (threadIdx.x < kWarp) offered[lane] = sums;

@@ -112,7 +112,7 @@ __attribute__((visibility("default"))) void emulated_topk(const void* scores, lo
 // how many blocks share a row; of each there are so many places.
 __attribute__((visibility("default"))) int emulated_sample(
     const void* scores, int rows, int width, int k, float (*sample)[kThreads][Watch::kMostElements],
-    float (*maxima)[kGroups], Anchors* anchors, SamplePlan* plan) {
+    float (*maxima)[kMostGroups], Anchors* anchors, SamplePlan* plan) {
   Problem problem;
   problem.rows = rows;
   problem.width = width;

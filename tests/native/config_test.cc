@@ -31,9 +31,11 @@ bool plans_its_sample(const Problem& p, const LaunchConfig& c) {
   const uint32_t loads = c.scope == Scope::kGrid                      ? 16 / per_vector
                          : c.entries_per_thread != tl_topk::kResident ? 8 / per_vector
                                                                       : 1;
+  const bool few_blocks = c.entries_per_thread == tl_topk::kSomeEntries && c.queue_bytes > 0;
+  const uint32_t groups = few_blocks ? 128 : 64;
   const tl_topk::SamplePlan plan =
       c.scope == Scope::kBlock ? tl_topk::plan_first_step(width, k, per_vector, of_step, 512)
-                               : tl_topk::plan_sample(width, k, per_vector, loads, 512);
+                               : tl_topk::plan_sample(width, k, per_vector, loads, 512, groups);
   static_assert(sizeof plan == 10, "bytes without gaps");
   return std::memcmp(&plan, &c.sample, sizeof plan) == 0;
 }

@@ -15,6 +15,7 @@ using tl_topk::choose_launch;
 using tl_topk::DeviceFacts;
 using tl_topk::Dtype;
 using tl_topk::kGroups;
+using tl_topk::kMostGroups;
 using tl_topk::LaunchConfig;
 using tl_topk::plan_first_step;
 using tl_topk::plan_sample;
@@ -31,13 +32,16 @@ void ranks_are_ranks() {
     for (uint32_t k = 1; k < length; k = k * 3 + 1) {
       for (const uint32_t per_vector : {4u, 8u}) {
         for (const uint32_t loads : {1u, 2u, 4u}) {
-          for (const SamplePlan& p : {plan_sample(length, k, per_vector, loads, kThreads),
-                                      plan_first_step(length, k, per_vector, loads, kThreads)}) {
+          for (const auto& [p, groups] :
+               {std::pair(plan_sample(length, k, per_vector, loads, kThreads), kGroups),
+                std::pair(plan_sample(length, k, per_vector, loads, kThreads, kMostGroups),
+                          kMostGroups),
+                std::pair(plan_first_step(length, k, per_vector, loads, kThreads), kGroups)}) {
             CHECK(p.loads >= 1 && p.loads <= loads);
             CHECK(p.per_load >= 1 && p.per_load <= per_vector);
-            CHECK(p.warps >= 1 && p.warps * kGroups <= kThreads);
+            CHECK(p.warps >= 1 && p.warps * groups <= kThreads);
             CHECK(p.thin >= 1 && p.warps % p.thin == 0);
-            CHECK(p.groups >= 1 && p.groups <= kGroups);
+            CHECK(p.groups >= 1 && p.groups <= groups);
             CHECK(p.low_rank >= 1 && p.low_rank <= p.groups);
             CHECK(p.ceiling_rank >= 1 && p.ceiling_rank <= p.low_rank);
             CHECK(p.reach == 0 || (p.reach_rank >= p.low_rank && p.reach_rank <= p.groups));
@@ -52,10 +56,11 @@ void ranks_are_ranks() {
 // block alone loads first, by Deal in row.cuh.
 class Sample {
  public:
-  Sample(uint32_t length, uint32_t per_vector, uint32_t loads, bool alone)
+  Sample(uint32_t length, uint32_t per_vector, uint32_t loads, uint32_t groups, bool alone)
       : vectors_((length + per_vector - 1) / per_vector),
         per_vector_(per_vector),
         loads_(loads),
+        groups_(groups),
         alone_(alone) {}
 
   uint32_t loads() const { return loads_; }
@@ -79,10 +84,10 @@ class Sample {
   // The ranks of group maxima are counted exactly here.
   float floor_of(const std::vector<float>& row, const SamplePlan& plan) const {
     std::vector<float> maxima;
-    for (uint32_t group = 0; group < kGroups; ++group) {
+    for (uint32_t group = 0; group < groups_; ++group) {
       float best = -1;
       for (uint32_t member = 0; member < plan.warps; ++member) {
-        const uint32_t thread = member * kGroups + group;
+        const uint32_t thread = member * groups_ + group;
         for (uint32_t load = 0; load < loads_; ++load) {
           if (!plan.takes(member, load, group % kWarp)) continue;
           for (uint32_t i = 0; i < plan.per_load; ++i) {
@@ -101,6 +106,7 @@ class Sample {
   uint32_t vectors_;
   uint32_t per_vector_;
   uint32_t loads_;
+  uint32_t groups_;
   bool alone_;
 };
 
@@ -131,7 +137,8 @@ struct Launch {
   LaunchConfig config;
   uint32_t k;
   uint32_t per_vector;
-  uint32_t loads;  // vectors a thread of the sample that its kernel takes
+  uint32_t loads;   // vectors a thread of the sample that its kernel takes
+  uint32_t groups;  // that it cuts that into
 };
 
 Launch launch_of(int64_t rows, uint32_t width, uint32_t k, Dtype dtype) {
@@ -146,7 +153,8 @@ Launch launch_of(int64_t rows, uint32_t width, uint32_t k, Dtype dtype) {
                          : c.entries_per_thread != tl_topk::kResident
                              ? tl_topk::sample_loads(c.scope, per_vector)
                              : tl_topk::kSampleLoadsOfResident;
-  return {c, k, per_vector, loads};
+  return {c, k, per_vector, loads,
+          tl_topk::sample_groups(c.entries_per_thread, c.queue_bytes > 0)};
 }
 
 // Elements that a block has room for.
@@ -161,7 +169,7 @@ double room_of(const Launch& launch) {
 // The floor over random rows of a length: k elements must lie above it, and not many more.
 void floor_admits_what_is_wanted(const Launch& launch, uint32_t length, const SamplePlan& plan) {
   const bool alone = launch.config.scope == Scope::kBlock;
-  const Sample sample(length, launch.per_vector, launch.loads, alone);
+  const Sample sample(length, launch.per_vector, launch.loads, launch.groups, alone);
   if (!alone) lines_are_spread(sample, length, launch.per_vector);
   const int blocks = launch.config.blocks_per_row;
   std::mt19937 random(blocks + launch.loads + length + launch.k);
@@ -175,7 +183,7 @@ void floor_admits_what_is_wanted(const Launch& launch, uint32_t length, const Sa
     const float floor = sample.floor_of(row, plan);
     const auto above = static_cast<double>(
         std::count_if(row.begin(), row.end(), [&](float x) { return x > floor; }));
-    CHECK(above >= launch.k);  // 4.5 standard deviations
+    CHECK(above >= launch.k);  // 4 standard deviations
     admitted += above / trials;
     most = std::max(most, above);
   }
@@ -196,7 +204,7 @@ void floor_admits_of_sorted_rows(const Launch& launch, uint32_t length, const Sa
   if (launch.config.scope == Scope::kBlock || plan.loads < launch.loads || length < sampled) return;
   std::vector<float> row(length);
   for (uint32_t i = 0; i < length; ++i) row[i] = 1 - static_cast<float>(i) / length;
-  const float floor = Sample(length, launch.per_vector, launch.loads, false).floor_of(row, plan);
+  const float floor = Sample(length, launch.per_vector, launch.loads, launch.groups, false).floor_of(row, plan);
   CHECK(std::count_if(row.begin(), row.end(), [&](float x) { return x > floor; }) >= launch.k);
 }
 
@@ -207,9 +215,11 @@ void floors_of_launches(int64_t rows, uint32_t width, uint32_t k, Dtype dtype) {
   floor_admits_of_sorted_rows(launch, width, launch.config.sample);
   for (const uint32_t length : {5000u, 40000u, width / 2 + 77, width - 1}) {
     if (length >= width || length <= k) continue;
-    const auto plan = launch.config.scope == Scope::kBlock ? plan_first_step : plan_sample;
-    floor_admits_what_is_wanted(launch, length,
-                                plan(length, k, launch.per_vector, launch.loads, kThreads));
+    const auto plan =
+        launch.config.scope == Scope::kBlock
+            ? plan_first_step(length, k, launch.per_vector, launch.loads, kThreads)
+            : plan_sample(length, k, launch.per_vector, launch.loads, kThreads, launch.groups);
+    floor_admits_what_is_wanted(launch, length, plan);
   }
 }
 

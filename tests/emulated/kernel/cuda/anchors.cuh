@@ -12,19 +12,19 @@ struct Watch {
   static constexpr uint32_t kMostElements = 16;  // of a thread
 
   float (*sample)[kThreads][kMostElements];  // of each block and thread; as they were: none
-  float (*maxima)[kGroups];                  // of each block
+  float (*maxima)[kMostGroups];              // of each block
   Anchors* anchors;                          // of each block
   SamplePlan* plan;                          // of the last one
 };
 inline Watch* watch = nullptr;
 
-template <uint32_t kPerVector, uint32_t kElements>
+template <uint32_t kGroupCount, uint32_t kPerVector, uint32_t kElements>
 Anchors find_anchors(const float (&x)[kElements], const SamplePlan& plan, AnchorScratch& scratch) {
   static_assert(kElements <= Watch::kMostElements);
-  const Anchors anchors = find_anchors_unwatched<kPerVector>(x, plan, scratch);
+  const Anchors anchors = find_anchors_unwatched<kGroupCount, kPerVector>(x, plan, scratch);
   if (watch != nullptr) {
     std::copy(x, x + kElements, watch->sample[blockIdx.x][threadIdx.x]);
-    if (threadIdx.x < kGroups) {
+    if (threadIdx.x < kGroupCount) {
       watch->maxima[blockIdx.x][threadIdx.x] = anchor_of_key(scratch.group_keys[threadIdx.x]);
     }
     watch->anchors[blockIdx.x] = anchors;

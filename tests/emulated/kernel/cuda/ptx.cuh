@@ -56,9 +56,6 @@ inline void store_async(ClusterAddress a, uint64_t x, ClusterAddress barrier) {
 inline void store_async(ClusterAddress a, uint32_t x, uint32_t y, ClusterAddress barrier) {
   stored(a, static_cast<uint64_t>(y) << 32 | x, barrier);
 }
-inline void store_async(ClusterAddress a, uint4 x, ClusterAddress barrier) {
-  stored(a, x, barrier);
-}
 
 inline bool elect() { return threadIdx.x % 32 == 0; }
 inline uint32_t lane0_add(uint32_t* counter, uint32_t x) {
@@ -101,6 +98,7 @@ void await_copies() {
 }
 inline uint4 load_vector(const uint4* p) { return *p; }
 inline uint32_t keep(uint32_t x) { return x; }
+inline bool unlikely(bool x) { return x; }
 inline uint32_t lanes_below() { return (1u << threadIdx.x % 32) - 1; }
 
 }  // namespace tl_topk::ptx
