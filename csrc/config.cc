@@ -60,9 +60,8 @@ int checked_cluster(int64_t blocks_per_row, const DeviceFacts& device) {
   refuse_blocks(blocks_per_row, device);
 }
 
-// `resident`: one step loads a block's share. `groups`: see sample_groups().
-SamplePlan sample_of(const Problem& problem, const LaunchConfig& c, bool resident,
-                     uint32_t groups = kGroups) {
+// By a kernel with room for `entries` survivors a thread, whose blocks' shares are `queued` or not.
+SamplePlan sample_of(const Problem& problem, const LaunchConfig& c, int entries, bool queued) {
   const auto per_vector = static_cast<uint32_t>(16 / element_size(problem.dtype));
   const auto width = static_cast<uint32_t>(problem.width);
   const auto k = static_cast<uint32_t>(problem.k);
@@ -71,8 +70,8 @@ SamplePlan sample_of(const Problem& problem, const LaunchConfig& c, bool residen
     const auto loads = static_cast<uint32_t>(c.vectors_per_thread);
     return plan_first_step(width, k, per_vector, loads, threads);
   }
-  const uint32_t loads = resident ? kSampleLoadsOfResident : sample_loads(c.scope, per_vector);
-  return plan_sample(width, k, per_vector, loads, threads, groups);
+  const uint32_t loads = sample_loads(c.scope, per_vector, queued);
+  return plan_sample(width, k, per_vector, loads, threads, sample_groups(entries, queued));
 }
 
 // Elements of a block, at the most.
@@ -110,8 +109,7 @@ bool widen_to_grid(LaunchConfig& c, const Problem& problem, const DeviceFacts& d
 
   grid.vectors_per_thread =
       static_cast<int>(kMaxElementsPerThread) * element_size(problem.dtype) / 16;
-  grid.sample = sample_of(problem, grid, false,
-                          sample_groups(kSomeEntries, has_deep_queue(device.compute_capability)));
+  grid.sample = sample_of(problem, grid, kSomeEntries, has_deep_queue(device.compute_capability));
   // Every list must hold what its block's floor admits, and the last block what the highest does.
   constexpr double kDeviations = 4.5;
   const double share = static_cast<double>(problem.width) / grid.blocks_per_row;
@@ -206,19 +204,20 @@ LaunchConfig choose_launch(const Problem& problem, const DeviceFacts& device,
   }
   const int64_t of_thread = c.vectors_per_thread * per_vector;
   const bool resident = of_thread <= kMostResident && c.threads * of_thread >= share;
-  c.sample = sample_of(problem, c, resident);
-  if (resident) {
-    set_staging(c, kResident, share, device);
-  } else {
-    const double survivors = survivors_per_block(problem, c);
-    set_staging(c, kManyEntries, share, device);
+  const auto stage = [&](LaunchConfig& staged, int entries) {
+    set_staging(staged, entries, share, device);
+    staged.sample = sample_of(problem, staged, entries, staged.queue_bytes > 0);
+  };
+  stage(c, resident ? kResident : kManyEntries);
+  if (!resident) {
     for (const int entries : {kSomeEntries, kFewEntries}) {
-      if (survivors <= c.threads * entries || c.shared_bytes > device.shared_memory_per_block) {
-        set_staging(c, entries, share, device);
+      LaunchConfig fewer = c;
+      stage(fewer, entries);
+      if (survivors_per_block(problem, fewer) <= c.threads * entries ||
+          c.shared_bytes > device.shared_memory_per_block) {
+        c = fewer;
       }
     }
-    const uint32_t groups = sample_groups(c.entries_per_thread, c.queue_bytes > 0);
-    c.sample = sample_of(problem, c, resident, groups);
   }
 
   if (blocks_per_row != 0) {

@@ -20,13 +20,12 @@ enum class Scope : uint8_t {
 // Rows wider in k than this take the exact but slower large-k kernel.
 constexpr int64_t kMaxFastK = 4096;
 
-// Vectors a thread of the sample that all blocks of a row take, where their shares take several
-// steps: for 4096 elements, or as many as a step loads of rows that a grid shares, of which few are
-// wanted.
-TL_TOPK_HD constexpr uint32_t sample_loads(Scope scope, uint32_t per_vector) {
-  return (scope == Scope::kGrid ? 16 : 8) / per_vector;
+// Vectors a thread of the sample that all blocks of a row take: one, and where their shares are
+// `queued` for 4096 elements, or as many as a step loads of rows that a grid shares. The longer a
+// row, the fewer of it are wanted, and the more a group must have.
+TL_TOPK_HD constexpr uint32_t sample_loads(Scope scope, uint32_t per_vector, bool queued) {
+  return scope == Scope::kGrid ? 16 / per_vector : queued ? 8 / per_vector : 1;
 }
-constexpr uint32_t kSampleLoadsOfResident = 1;  // there is room for all that a floor admits
 
 // Where a block's share of a row takes several steps, it has room for this many survivors in each
 // thread's registers: where many blocks share a row, where one or two do, and for k near kMaxFastK.

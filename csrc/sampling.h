@@ -3,9 +3,10 @@
 // The sample is cut into groups; only each group's largest member is looked at. A group of g
 // elements drawn from a row of which a share p is wanted holds a wanted one with probability
 // P = 1 - (1 - p)^g, so the number of such groups among m is binomial. The floor is the group
-// maximum whose rank lies `kDeviations` standard deviations beyond the expectation: almost surely
-// below the k-th element. Of the sizes that can be had, the one is taken whose floor admits about
-// the least: g * p a little above a half.
+// maximum whose rank lies some standard deviations beyond the expectation, and what the skew of
+// that distribution adds (Cornish and Fisher): almost surely below the k-th element. Of the sizes
+// that can be had, the one is taken whose floor admits about the least: g * p a little above a
+// half.
 //
 // A wrong guess costs time, never exactness: the kernel counts what passes the floor.
 #pragma once
@@ -70,11 +71,10 @@ struct SamplePlan {
 
 // The sample is `held` elements, up to `loads` vectors of `per_vector` of each of `threads`
 // threads: all of them have a first vector before any has a second. Its kernel cuts it into
-// `most_groups`.
+// `most_groups`. One row in so many is misled by it as lies so many `deviations` out.
 TL_TOPK_HD SamplePlan plan_sample_of(uint32_t held, uint32_t length, uint32_t k,
                                      uint32_t per_vector, uint32_t loads, uint32_t threads,
-                                     uint32_t most_groups) {
-  constexpr float kDeviations = 4.0f;
+                                     uint32_t most_groups, float deviations) {
   constexpr uint32_t kLanesOfWarp = 32;
   const uint32_t of_warps = most_groups / kLanesOfWarp;  // warps that fill all groups once
   constexpr SamplePlan kNone{1, 1, 1, 1, 1, 1, 1, 1, 0, false};
@@ -124,8 +124,9 @@ TL_TOPK_HD SamplePlan plan_sample_of(uint32_t held, uint32_t length, uint32_t k,
   const auto m = static_cast<float>(groups);
   const float odds = 1.0f - quick_power(1.0f - share, static_cast<float>(size));
   const float expected = m * odds;
-  const float margin = kDeviations * quick_sqrt(expected * (1.0f - odds)) + 1.0f;
-  const float low = ceilf(expected + margin);
+  const float margin = deviations * quick_sqrt(expected * (1.0f - odds)) + 1.0f;
+  const float skew = (deviations * deviations - 1.0f) / 6.0f * (1.0f - 2.0f * odds);
+  const float low = ceilf(expected + margin + skew);
   const float ceiling = floorf(expected - margin);
   plan.has_floor = low <= m;
   if (plan.has_floor) plan.low_rank = static_cast<uint8_t>(low);
@@ -134,9 +135,9 @@ TL_TOPK_HD SamplePlan plan_sample_of(uint32_t held, uint32_t length, uint32_t k,
   // so may other blocks' floors. As far as leaves few in one bin.
   constexpr float kSurelySome = 6.0f;  // wanted groups: one launch in 400 sees none of them
   constexpr uint32_t kMostReach = 16;
-  constexpr uint32_t kReachTimesK = 4096;
+  constexpr uint32_t kReachTimesK = 1024;
   if (plan.has_floor && expected < kSurelySome) {
-    const uint32_t reach = kReachTimesK / k;
+    const uint32_t reach = k < kReachTimesK ? kReachTimesK / k : 1;
     plan.reach = static_cast<uint8_t>(reach < kMostReach ? reach : kMostReach);
     // Two of the best may be arbitrarily close to one another, those far down are not.
     constexpr float kTimesAsFarDown = 4.0f;
@@ -152,7 +153,8 @@ TL_TOPK_HD SamplePlan plan_sample(uint32_t length, uint32_t k, uint32_t per_vect
                                   uint32_t threads, uint32_t groups = kGroups) {
   const uint32_t most = threads * per_vector * loads;
   const uint32_t held = length < most ? length : most;
-  return plan_sample_of(held, length, k, per_vector, loads, threads, groups);
+  constexpr float kDeviations = 4.0f;  // for clusters there are few rows
+  return plan_sample_of(held, length, k, per_vector, loads, threads, groups, kDeviations);
 }
 
 // The sample is the first of the steps in which a block alone reads the row (row.cuh), all of them
@@ -160,7 +162,9 @@ TL_TOPK_HD SamplePlan plan_sample(uint32_t length, uint32_t k, uint32_t per_vect
 TL_TOPK_HD SamplePlan plan_first_step(uint32_t length, uint32_t k, uint32_t per_vector,
                                       uint32_t loads, uint32_t threads) {
   const uint32_t steps = length > 0 ? (length - 1) / (threads * per_vector * loads) + 1 : 1;
-  return plan_sample_of(length / steps, length, k, per_vector, loads, threads, kGroups);
+  constexpr float kDeviations = 4.5f;  // rows may be thousands, of which none shall keep the others
+  return plan_sample_of(length / steps, length, k, per_vector, loads, threads, kGroups,
+                        kDeviations);
 }
 
 // The share of a row that lies above the floor: what the plan expects, or with a floor that many

@@ -102,13 +102,12 @@ def deal(rows: int, width: int, k: int, dtype: str) -> Deal:
     block = (turned - warp) % blocks
 
     alone = config.scope == "block"
-    sample_loads = (16 if config.scope == "grid" else 8) // per_vector
-    if alone:
-        sample_loads = loads
-    elif steps == 1 and loads * per_vector <= _RESIDENT:
-        sample_loads = 1
+    queued = config.scope != "grid" and not config.large_k and _staging(config)[1] > 0
+    sample_loads = loads if alone else 1
+    if config.scope == "grid" or (queued and not alone):
+        sample_loads = (16 if config.scope == "grid" else 8) // per_vector
     groups = _groups(config)
-    plan = plan_sample(width, k, per_vector, sample_loads, steps if alone else 1, groups)
+    plan = plan_sample(width, k, per_vector, sample_loads, steps if alone else 0, groups)
     load, thread = np.divmod(np.arange(sample_loads * THREADS), THREADS)
     if alone:  # the middle step of each stream
         period = steps * WARP * per_vector

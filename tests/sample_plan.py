@@ -39,10 +39,17 @@ class SamplePlan:
 
 
 def plan_sample(
-    length: int, k: int, per_vector: int, loads: int, steps: int = 1, most_groups: int = GROUPS
+    length: int,
+    k: int,
+    per_vector: int,
+    loads: int,
+    steps_alone: int = 0,
+    most_groups: int = GROUPS,
 ) -> SamplePlan:
     """Of a block of 512 threads, each with up to so many vectors of the sample: of the whole row,
     or of one of so many steps that the block alone takes."""
+    steps = max(steps_alone, 1)
+    deviations = 4.5 if steps_alone > 0 else 4.0
     if length <= k or k == 0:
         return SamplePlan()
     a_load = THREADS * per_vector
@@ -73,8 +80,9 @@ def plan_sample(
             per_load *= 2
     odds = 1 - (1 - share) ** size
     expected = groups * odds
-    margin = 4.0 * math.sqrt(expected * (1 - odds)) + 1
-    low, ceiling = math.ceil(expected + margin), math.floor(expected - margin)
+    margin = deviations * math.sqrt(expected * (1 - odds)) + 1
+    skew = (deviations**2 - 1) / 6 * (1 - 2 * odds)
+    low, ceiling = math.ceil(expected + margin + skew), math.floor(expected - margin)
     has_floor = low <= groups
     reaches = has_floor and expected < 6
     return SamplePlan(
@@ -86,6 +94,6 @@ def plan_sample(
         low_rank=low if has_floor else groups,
         ceiling_rank=max(ceiling, 1) if has_floor else 1,
         reach_rank=min(4 * low, groups) if reaches else 1,
-        reach=min(4096 // k, 16) if reaches else 0,
+        reach=min(max(1024 // k, 1), 16) if reaches else 0,
         has_floor=has_floor,
     )

@@ -89,7 +89,7 @@ __device__ __forceinline__ void share_row(const Params<kMapped>& params, const R
   constexpr int kLoads = 1 << kLoadsLog2;
   constexpr uint32_t kPerVector = Row<D>::kPerVector;
   SharedState& state = memory.state;
-  constexpr uint32_t kSampleLoads = sample_loads(Scope::kGrid, kPerVector);
+  constexpr uint32_t kSampleLoads = sample_loads(Scope::kGrid, kPerVector, true);
   constexpr uint32_t kGroupCount = sample_groups(kHeld, kDeepQueue != 0);
   const CommonSample<D, kSampleLoads> sampled(row);
   const Deal deal(row.vectors(), kLoadsLog2, meeting.block(), meeting.blocks_log2());

@@ -247,7 +247,7 @@ __device__ __forceinline__ void select_resident(const Params<kMapped>& params, u
   constexpr uint32_t kPerVector = Row<D>::kPerVector;
   constexpr uint32_t kElements = kLoads * kPerVector;
   constexpr bool kCommonSample = S != Scope::kBlock;
-  constexpr uint32_t kSampleLoads = kCommonSample ? kSampleLoadsOfResident : kLoads;
+  constexpr uint32_t kSampleLoads = kCommonSample ? sample_loads(S, kPerVector, false) : kLoads;
   SharedState& state = memory.state;
   Entry* const list = memory.list;
 
@@ -364,7 +364,8 @@ __device__ __forceinline__ void select_stepwise(const Params<kMapped>& params, u
   constexpr uint32_t kPerVector = Row<D>::kPerVector;
   constexpr uint32_t kRoom = kHeld * kThreads;
   constexpr bool kCommonSample = S != Scope::kBlock;
-  constexpr uint32_t kSampleLoads = kCommonSample ? sample_loads(S, kPerVector) : kLoads;
+  constexpr uint32_t kSampleLoads =
+      kCommonSample ? sample_loads(S, kPerVector, kQueue != 0) : kLoads;
   constexpr uint32_t kGroupCount = sample_groups(kHeld, kQueue != 0);
   SharedState& state = memory.state;
   Entry* const list = memory.list;

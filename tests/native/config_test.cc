@@ -28,9 +28,9 @@ bool plans_its_sample(const Problem& p, const LaunchConfig& c) {
   const auto width = static_cast<uint32_t>(p.width);
   const auto k = static_cast<uint32_t>(p.k);
   const auto of_step = static_cast<uint32_t>(c.vectors_per_thread);
-  const uint32_t loads = c.scope == Scope::kGrid                      ? 16 / per_vector
-                         : c.entries_per_thread != tl_topk::kResident ? 8 / per_vector
-                                                                      : 1;
+  const uint32_t loads = c.scope == Scope::kGrid ? 16 / per_vector
+                         : c.queue_bytes > 0     ? 8 / per_vector
+                                                 : 1;
   const bool few_blocks = c.entries_per_thread == tl_topk::kSomeEntries && c.queue_bytes > 0;
   const uint32_t groups = few_blocks ? 128 : 64;
   const tl_topk::SamplePlan plan =

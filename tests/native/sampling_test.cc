@@ -149,12 +149,10 @@ Launch launch_of(int64_t rows, uint32_t width, uint32_t k, Dtype dtype) {
   problem.dtype = dtype;
   const LaunchConfig c = choose_launch(problem, kH200);
   const auto per_vector = static_cast<uint32_t>(16 / tl_topk::element_size(dtype));
-  const uint32_t loads = c.scope == Scope::kBlock ? static_cast<uint32_t>(c.vectors_per_thread)
-                         : c.entries_per_thread != tl_topk::kResident
-                             ? tl_topk::sample_loads(c.scope, per_vector)
-                             : tl_topk::kSampleLoadsOfResident;
-  return {c, k, per_vector, loads,
-          tl_topk::sample_groups(c.entries_per_thread, c.queue_bytes > 0)};
+  const uint32_t loads = c.scope == Scope::kBlock
+                             ? static_cast<uint32_t>(c.vectors_per_thread)
+                             : tl_topk::sample_loads(c.scope, per_vector, c.queue_bytes > 0);
+  return {c, k, per_vector, loads, tl_topk::sample_groups(c.entries_per_thread, c.queue_bytes > 0)};
 }
 
 // Elements that a block has room for.
@@ -183,7 +181,7 @@ void floor_admits_what_is_wanted(const Launch& launch, uint32_t length, const Sa
     const float floor = sample.floor_of(row, plan);
     const auto above = static_cast<double>(
         std::count_if(row.begin(), row.end(), [&](float x) { return x > floor; }));
-    CHECK(above >= launch.k);  // 4 standard deviations
+    CHECK(above >= launch.k);  // 4 standard deviations and more
     admitted += above / trials;
     most = std::max(most, above);
   }
@@ -204,7 +202,8 @@ void floor_admits_of_sorted_rows(const Launch& launch, uint32_t length, const Sa
   if (launch.config.scope == Scope::kBlock || plan.loads < launch.loads || length < sampled) return;
   std::vector<float> row(length);
   for (uint32_t i = 0; i < length; ++i) row[i] = 1 - static_cast<float>(i) / length;
-  const float floor = Sample(length, launch.per_vector, launch.loads, launch.groups, false).floor_of(row, plan);
+  const float floor =
+      Sample(length, launch.per_vector, launch.loads, launch.groups, false).floor_of(row, plan);
   CHECK(std::count_if(row.begin(), row.end(), [&](float x) { return x > floor; }) >= launch.k);
 }
 
