@@ -134,7 +134,7 @@ TL_TOPK_HD SamplePlan plan_sample_of(uint32_t held, uint32_t length, uint32_t k,
   // Where few of the sample are wanted, perhaps none of it is: the k-th element may lie beyond, and
   // so may other blocks' floors. As far as leaves few in one bin.
   constexpr float kSurelySome = 6.0f;  // wanted groups: one launch in 400 sees none of them
-  constexpr uint32_t kMostReach = 16;
+  constexpr uint32_t kMostReach = 4;
   constexpr uint32_t kReachTimesK = 1024;
   if (plan.has_floor && expected < kSurelySome) {
     const uint32_t reach = k < kReachTimesK ? kReachTimesK / k : 1;

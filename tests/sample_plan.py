@@ -94,6 +94,6 @@ def plan_sample(
         low_rank=low if has_floor else groups,
         ceiling_rank=max(ceiling, 1) if has_floor else 1,
         reach_rank=min(4 * low, groups) if reaches else 1,
-        reach=min(max(1024 // k, 1), 16) if reaches else 0,
+        reach=min(max(1024 // k, 1), 4) if reaches else 0,
         has_floor=has_floor,
     )

@@ -85,14 +85,21 @@ __device__ __noinline__ bool write_by_value(const Entry* list, const BinMap map,
   }
 
   team.await_keys();
-  for (uint32_t i = first + threadIdx.x; i < last; i += kThreads) {
-    const uint64_t key = keys[i];  // ascending: best first
+  // A few lanes rank a key together; whole warps go round.
+  constexpr uint32_t kLanes = 2;
+  const uint32_t part = threadIdx.x % kLanes;
+  for (uint32_t i = first + threadIdx.x / kLanes; i - threadIdx.x % kWarp / kLanes < last;
+       i += kThreads / kLanes) {
+    const uint64_t key = keys[min(i, last - 1)];  // ascending: best first
     const uint32_t bin = bin_of(__uint_as_float(bits_of_key(key_of_rank(~key))));
     const uint32_t start = start_of(bin).all();
     const uint32_t stop = start_of(bin - 1).all();
-    uint32_t slot = start;
-    for (uint32_t j = start; j < stop; ++j) slot += keys[j] < key;
-    if (slot >= begin && slot < end) out.write(slot, index_of_rank(~key));
+    uint32_t better = 0;
+    for (uint32_t j = start + part; j < stop; j += kLanes) better += keys[j] < key;
+#pragma unroll
+    for (uint32_t d = 1; d < kLanes; d *= 2) better += __shfl_xor_sync(kAllLanes, better, d);
+    const uint32_t slot = start + better;
+    if (part == 0 && i < last && slot >= begin && slot < end) out.write(slot, index_of_rank(~key));
   }
   return true;
 }
