@@ -20,9 +20,9 @@ enum class Scope : uint8_t {
 // Rows wider in k than this take the exact but slower large-k kernel.
 constexpr int64_t kMaxFastK = 4096;
 
-// Vectors a thread of the sample that all blocks of a row take: one, and where their shares are
-// `queued` for 4096 elements, or as many as a step loads of rows that a grid shares. The longer a
-// row, the fewer of it are wanted, and the more a group must have.
+// Vectors a thread of the sample that all blocks of a row take: one; for 4096 elements where their
+// shares are `queued`; as many as a step loads of rows that a grid shares. The longer a row, the
+// fewer of it are wanted, and the more elements a group must have.
 TL_TOPK_HD constexpr uint32_t sample_loads(Scope scope, uint32_t per_vector, bool queued) {
   return scope == Scope::kGrid ? 16 / per_vector : queued ? 8 / per_vector : 1;
 }

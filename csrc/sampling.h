@@ -71,7 +71,7 @@ struct SamplePlan {
 
 // The sample is `held` elements, up to `loads` vectors of `per_vector` of each of `threads`
 // threads: all of them have a first vector before any has a second. Its kernel cuts it into
-// `most_groups`. One row in so many is misled by it as lies so many `deviations` out.
+// `most_groups`. `deviations`: how far out a row must lie to be misled.
 TL_TOPK_HD SamplePlan plan_sample_of(uint32_t held, uint32_t length, uint32_t k,
                                      uint32_t per_vector, uint32_t loads, uint32_t threads,
                                      uint32_t most_groups, float deviations) {
