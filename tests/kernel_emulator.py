@@ -55,11 +55,12 @@ class EmulatedKernels:
     library: Any
 
     @staticmethod
-    def build(dtype: str, folder: Path) -> EmulatedKernels:
-        library = folder / f"kernels_{dtype}.so"
+    def build(dtype: str, folder: Path, *, mapped: bool = False) -> EmulatedKernels:
+        library = folder / f"{'mapped' if mapped else 'kernels'}_{dtype}.so"
         command = [
             *(*compiler(), *FLAGS, *SANITIZE),
             f"-DEMULATED_DTYPE={DTYPES.index(dtype)}",
+            *(["-DEMULATED_MAPPED"] if mapped else []),
             *(f"-I{path}" for path in (FOLDER / "kernel", FOLDER, ROOT / "csrc")),
             *(str(FOLDER / "select.cc"), str(ROOT / "csrc" / "config.cc"), "-o", str(library)),
         ]
@@ -107,6 +108,39 @@ class EmulatedKernels:
         shape = (*oracle.scores.shape[:-1], k)
         found = from_bits(copied[inner].reshape(shape), self.dtype) if values else None
         assert_topk(oracle, k, order, indices[inner].reshape(shape), found)
+
+    def map(
+        self,
+        scores: NDArray[np.float32],
+        k: int,
+        order: Order,
+        page_table: NDArray[np.int32],
+        page_size: int,
+        offsets: NDArray[np.int32],
+        outputs: str,
+        *,
+        clusters: bool = True,
+    ) -> dict[str, NDArray[np.int32]]:
+        """Those of "slots", "ragged" and "indices" that ``outputs`` names, of kernels that map."""
+        rows, width = scores.shape
+        memory = np.full(rows * width + 64, np.nan, np.float32)
+        first = -memory.ctypes.data % 16 // 4
+        memory[first : first + scores.size] = scores.ravel()
+        found = {name: np.full(rows * k + 2 * MARGIN, CANARY, np.int32) for name in outputs.split()}
+        slots, ragged, indices = (
+            _pointer(found[name][MARGIN:]) if name in found else None
+            for name in ("slots", "ragged", "indices")
+        )
+        self.library.emulated_mapped(
+            _pointer(memory[first:]),
+            *(rows, width, k, ORDERS.index(order)),
+            *(_pointer(page_table), page_table.shape[1], page_size.bit_length() - 1),
+            *(slots, ragged, _pointer(offsets), indices, int(clusters)),
+        )
+        for outer in found.values():
+            assert (outer[:MARGIN] == CANARY).all()
+            assert (outer[-MARGIN:] == CANARY).all()
+        return {name: x[MARGIN:-MARGIN].reshape(rows, k) for name, x in found.items()}
 
     def watch(self, scores: Raw, rows: int, k: int) -> Watched:
         """What is sampled of a row, one of so many that a launch has, and what follows from it."""

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 import dealt
 import test_dealt
 from kernel_emulator import EmulatedKernels
-from reference import DTYPES, ORDERS, Oracle, quantize, widen
+from reference import DTYPES, ORDERS, Oracle, assert_topk, quantize, widen
+from test_mapped import expected_slots
 from test_native import SOURCES
 from zoo import Rows, matrix, special
 
@@ -86,6 +87,53 @@ def test_rows_are_aimed_at_what_is_sampled(
     floor = 0 if given.plan.has_floor else -np.inf
     for anchors in kernels.watch(quantize(row, dtype), rows, k).anchors:
         np.testing.assert_allclose(anchors, (floor, 0, of_bin * (dealt.BINS - 1)), rtol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def mapping_kernels(tmp_path_factory: pytest.TempPathFactory) -> EmulatedKernels:
+    return EmulatedKernels.build("float32", tmp_path_factory.mktemp("mapping"), mapped=True)
+
+
+@pytest.mark.parametrize("page_size", [1, 64])
+@pytest.mark.parametrize("outputs", ["slots", "ragged", "slots ragged indices"])
+@pytest.mark.parametrize(("width", "k"), [(3000, 2048), (16_384, 512), (66_000, 2048)])
+def test_what_is_written_instead_of_indices(
+    mapping_kernels: EmulatedKernels,
+    width: int,
+    k: int,
+    outputs: str,
+    page_size: int,
+    rng: np.random.Generator,
+) -> None:
+    """Also where one block has all winners, many more than it is likely to have, and where pages
+    are missing or lie beyond the table."""
+    row = rng.standard_normal(width).astype(np.float32)
+    block = dealt.deal(1, width, k, "float32").block
+    skewed = np.where(block == block[0], row + 100, row).astype(np.float32)
+    pages = -(-width // page_size)
+    table = rng.permutation(pages).astype(np.int32)[np.newaxis]
+    table[0, rng.integers(0, pages, pages // 7 + 1)] = -1
+    offsets = np.array([-5], np.int32)
+    for scores, order, clusters in (
+        (row, "any", True),
+        (skewed, "any", True),
+        (skewed, "any", False),
+        (row, "value", True),
+        (skewed, "index", True),
+    ):
+        oracle = Oracle(scores[np.newaxis])
+        part = np.ascontiguousarray(table[:, : pages - pages // 9])
+        given = (part, page_size, offsets)
+        found = mapping_kernels.map(oracle.scores, k, order, *given, outputs, clusters=clusters)
+        best = np.sort(np.argsort(-scores, kind="stable")[:k])[np.newaxis].astype(np.int32)
+        wanted = {"slots": expected_slots(best, part, page_size, [0]), "ragged": best - 5}
+        if "indices" in found:
+            assert_topk(oracle, k, order, found["indices"])
+            wanted["slots"] = expected_slots(found["indices"], part, page_size, [0])
+            np.testing.assert_array_equal(found["slots"], wanted["slots"])
+            np.testing.assert_array_equal(found["ragged"], found["indices"] - 5)
+        for name in set(found) - {"indices"}:
+            np.testing.assert_array_equal(np.sort(found[name]), np.sort(wanted[name]))
 
 
 def rounded_down(x: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -1,4 +1,5 @@
-// The kernels of csrc/cuda that select, run thread by thread; built for one dtype by its test.
+// The kernels of csrc/cuda that select, run thread by thread; built for one dtype by its test, with
+// EMULATED_MAPPED those that map as well.
 #include "cluster.h"
 //
 #include "config.h"
@@ -11,31 +12,38 @@ namespace {
 
 constexpr Dtype kDtype = static_cast<Dtype>(EMULATED_DTYPE);
 constexpr int kMostLoads = kDtype == Dtype::kFloat32 ? 2 : 1;
+#ifdef EMULATED_MAPPED
+constexpr bool kMapped = true;
+#else
+constexpr bool kMapped = false;
+#endif
 
 template <Scope S>
-void run(const LaunchConfig& c, const KernelParams& params) {
-  if (c.large_k) return large_k_kernel<kDtype, S, false>(params);
-  if (c.scope == Scope::kGrid) return grid_kernel<kDtype, kMostLoads, kSomeEntries, false>(params);
+void run(const LaunchConfig& c, const Params<kMapped>& params) {
+  if (c.large_k) return large_k_kernel<kDtype, S, kMapped>(params);
+  if (c.scope == Scope::kGrid) {
+    return grid_kernel<kDtype, kMostLoads, kSomeEntries, kMapped>(params);
+  }
   const bool two = c.vectors_per_thread > 1;
   switch (c.entries_per_thread) {
     case kResident:
       if (kDtype == Dtype::kFloat32 && two) {
-        return select_kernel<kDtype, S, kMostLoads - 1, kResident, false, false>(params);
+        return select_kernel<kDtype, S, kMostLoads - 1, kResident, false, kMapped>(params);
       }
-      return select_kernel<kDtype, S, 0, kResident, false, false>(params);
+      return select_kernel<kDtype, S, 0, kResident, false, kMapped>(params);
     case kFewEntries:
       if (c.queue_bytes > 0) {
-        return select_kernel<kDtype, S, kMostLoads, kFewEntries, true, false>(params);
+        return select_kernel<kDtype, S, kMostLoads, kFewEntries, true, kMapped>(params);
       }
-      return select_kernel<kDtype, S, kMostLoads, kFewEntries, false, false>(params);
+      return select_kernel<kDtype, S, kMostLoads, kFewEntries, false, kMapped>(params);
     case kSomeEntries:
       if (c.queue_bytes > 0) {
-        return select_kernel<kDtype, Scope::kCluster, kMostLoads, kSomeEntries, true, false>(
+        return select_kernel<kDtype, Scope::kCluster, kMostLoads, kSomeEntries, true, kMapped>(
             params);
       }
-      return select_kernel<kDtype, S, kMostLoads, kSomeEntries, false, false>(params);
+      return select_kernel<kDtype, S, kMostLoads, kSomeEntries, false, kMapped>(params);
     default:
-      return select_kernel<kDtype, S, kMostLoads, kManyEntries, false, false>(params);
+      return select_kernel<kDtype, S, kMostLoads, kManyEntries, false, kMapped>(params);
   }
 }
 
@@ -50,8 +58,8 @@ LaunchConfig configure(const Problem& problem, bool clusters) {
   return choose_launch(problem, device);
 }
 
-KernelParams params_of(const Problem& problem, const LaunchConfig& c) {
-  KernelParams params{};
+Params<kMapped> params_of(const Problem& problem, const LaunchConfig& c) {
+  Params<kMapped> params{};
   params.width = problem.width;
   params.k = problem.k;
   params.set_sort_entries(c.sort_entries);
@@ -62,7 +70,7 @@ KernelParams params_of(const Problem& problem, const LaunchConfig& c) {
   return params;
 }
 
-void launch(const LaunchConfig& c, KernelParams params, unsigned blocks) {
+void launch(const LaunchConfig& c, Params<kMapped> params, unsigned blocks) {
   std::vector<uint64_t> workspace(c.workspace_bytes / 8, 0x5a5a5a5a5a5a5a5a);
   const size_t counters = std::min<size_t>(workspace.size(), kCounterBytes / 8);
   std::fill_n(workspace.begin(), counters, 0);
@@ -96,7 +104,7 @@ __attribute__((visibility("default"))) void emulated_topk(const void* scores, lo
   problem.dtype = kDtype;
   problem.order = static_cast<Order>(order);
   const LaunchConfig c = configure(problem, clusters != 0);
-  KernelParams params = params_of(problem, c);
+  Params<kMapped> params = params_of(problem, c);
   params.scores = scores;
   params.scores_stride = stride;
   params.indices = indices;
@@ -120,7 +128,7 @@ __attribute__((visibility("default"))) int emulated_sample(
   problem.dtype = kDtype;
   problem.order = Order::kAny;
   const LaunchConfig c = configure(problem, true);
-  KernelParams params = params_of(problem, c);
+  Params<kMapped> params = params_of(problem, c);
   params.scores = scores;
   params.set_rows({nullptr, false}, {nullptr, false});
   params.largest = true;
@@ -130,4 +138,40 @@ __attribute__((visibility("default"))) int emulated_sample(
   watch = nullptr;
   return c.blocks_per_row;
 }
+
+#ifdef EMULATED_MAPPED
+// Of whole rows, request r's being row r; what is null is not wanted.
+__attribute__((visibility("default"))) void emulated_mapped(const void* scores, int rows, int width,
+                                                            int k, int order, const int* page_table,
+                                                            int pages, int page_log2, int* slots,
+                                                            int* ragged, const int* offsets,
+                                                            int* indices, int clusters) {
+  Problem problem;
+  problem.rows = rows;
+  problem.width = width;
+  problem.k = k;
+  problem.dtype = kDtype;
+  problem.order = static_cast<Order>(order);
+  const LaunchConfig c = configure(problem, clusters != 0);
+  MappedParams params = params_of(problem, c);
+  params.scores = scores;
+  params.scores_stride = width;
+  params.indices = indices;
+  params.indices_stride = k;
+  params.set_rows({nullptr, false}, {nullptr, false});
+  params.largest = true;
+  Mapping& m = params.mapping;
+  m.slots = slots;
+  m.slots_stride = m.ragged_stride = k;
+  m.page_table = page_table;
+  m.page_table_stride = m.pages = pages;
+  m.requests = rows;
+  m.page_log2 = static_cast<uint8_t>(page_log2);
+  m.ragged = ragged;
+  m.offsets = {offsets, false};
+  m.note_plainness();
+  params.plain_mapping = m.plain;
+  launch(c, params, c.grid_blocks);
+}
+#endif
 }
