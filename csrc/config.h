@@ -42,8 +42,8 @@ TL_TOPK_HD constexpr uint32_t sample_groups(int entries, bool queued) {
 }
 
 // Bytes of a share of several steps that a block keeps under way in shared memory, on GPUs that
-// have enough of it (given as compute capabilities). Not where a block is alone with its row: two
-// of them on a multiprocessor have as much under way in registers.
+// have enough of it (given as compute capabilities). Not where a block alone has many survivors:
+// two of them on a multiprocessor have as much under way in registers.
 constexpr int64_t kQueueBytes = 128 * 1024;
 constexpr bool has_deep_queue(int capability) {
   return capability == 90 || capability == 100 || capability == 103;

@@ -102,11 +102,11 @@ def deal(rows: int, width: int, k: int, dtype: str) -> Deal:
     block = (turned - warp) % blocks
 
     alone = config.scope == "block"
-    queued = config.scope != "grid" and not config.large_k and _staging(config)[1] > 0
+    entries, queue = _staging(config)
     sample_loads = loads if alone else 1
-    if config.scope == "grid" or (queued and not alone):
+    if queue > 0 and not alone:
         sample_loads = (16 if config.scope == "grid" else 8) // per_vector
-    groups = _groups(config)
+    groups = MOST_GROUPS if entries == _SOME and queue > 0 else GROUPS
     plan = plan_sample(width, k, per_vector, sample_loads, steps if alone else 0, groups)
     load, thread = np.divmod(np.arange(sample_loads * THREADS), THREADS)
     if alone:  # the middle step of each stream
@@ -150,23 +150,17 @@ def group_of(thread: Ints, groups: int) -> Ints:
     return thread % groups
 
 
-def _groups(config: exports.LaunchConfig) -> int:
-    """That an unordered launch's sample is cut into."""
-    if config.scope == "grid":
-        return MOST_GROUPS
-    entries, queue = (_RESIDENT, 0) if config.large_k else _staging(config)
-    return MOST_GROUPS if (entries, queue > 0) == (_SOME, True) else GROUPS
-
-
 def _room(config: exports.LaunchConfig) -> int:
     """Survivors that a block can list; there is a queue of loads beside the list."""
     if config.scope == "grid":
         return _GRID_ENTRIES // config.blocks_per_row
-    return config.threads * (_RESIDENT if config.large_k else _staging(config)[0])
+    return config.threads * _staging(config)[0]
 
 
 def _staging(config: exports.LaunchConfig) -> tuple[int, int]:
     """Of an unordered launch: entries a thread, and bytes of the queue of loads."""
+    if config.large_k:
+        return _RESIDENT, 0
     for entries, queue in _STAGINGS:
         listed = entries * config.threads * _ENTRY_BYTES
         if config.shared_bytes == _FIXED_SHARED_BYTES + queue + listed:

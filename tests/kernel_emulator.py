@@ -109,7 +109,7 @@ class EmulatedKernels:
         found = from_bits(copied[inner].reshape(shape), self.dtype) if values else None
         assert_topk(oracle, k, order, indices[inner].reshape(shape), found)
 
-    def map(
+    def mapped(
         self,
         scores: NDArray[np.float32],
         k: int,

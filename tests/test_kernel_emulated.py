@@ -124,7 +124,7 @@ def test_what_is_written_instead_of_indices(
         oracle = Oracle(scores[np.newaxis])
         part = np.ascontiguousarray(table[:, : pages - pages // 9])
         given = (part, page_size, offsets)
-        found = mapping_kernels.map(oracle.scores, k, order, *given, outputs, clusters=clusters)
+        found = mapping_kernels.mapped(oracle.scores, k, order, *given, outputs, clusters=clusters)
         best = np.sort(np.argsort(-scores, kind="stable")[:k])[np.newaxis].astype(np.int32)
         wanted = {"slots": expected_slots(best, part, page_size, [0]), "ragged": best - 5}
         if "indices" in found:

@@ -24,7 +24,8 @@ struct HeldPages {
 };
 template <uint32_t kHeld>
 struct HeldPages<kHeld, true> {
-  // Of a thread: more than it has of the winners, more often than not.
+  // Of a thread: enough for its winners where every block has about as many as another. Those of
+  // more are read once they are known to win.
   static constexpr uint32_t kPages = kHeld <= 8 ? (kHeld + 1) / 3 : kHeld / 2;
 
   // Slots if there are any, else ragged indices, else indices: one loop writes whichever it is.

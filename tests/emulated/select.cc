@@ -47,6 +47,16 @@ void run(const LaunchConfig& c, const Params<kMapped>& params) {
   }
 }
 
+Problem problem_of(int rows, int width, int k, int order) {
+  Problem problem;
+  problem.rows = rows;
+  problem.width = width;
+  problem.k = k;
+  problem.dtype = kDtype;
+  problem.order = static_cast<Order>(order);
+  return problem;
+}
+
 // As launched on a GPU with so many multiprocessors: with `clusters`, as many as an H200 holds.
 LaunchConfig configure(const Problem& problem, bool clusters) {
   DeviceFacts device;
@@ -97,14 +107,9 @@ __attribute__((visibility("default"))) void emulated_topk(const void* scores, lo
                                                           int largest, const int* lengths,
                                                           const int* starts, int* indices,
                                                           void* values, int clusters) {
-  Problem problem;
-  problem.rows = rows;
-  problem.width = width;
-  problem.k = k;
-  problem.dtype = kDtype;
-  problem.order = static_cast<Order>(order);
+  const Problem problem = problem_of(rows, width, k, order);
   const LaunchConfig c = configure(problem, clusters != 0);
-  Params<kMapped> params = params_of(problem, c);
+  auto params = params_of(problem, c);
   params.scores = scores;
   params.scores_stride = stride;
   params.indices = indices;
@@ -121,14 +126,9 @@ __attribute__((visibility("default"))) void emulated_topk(const void* scores, lo
 __attribute__((visibility("default"))) int emulated_sample(
     const void* scores, int rows, int width, int k, float (*sample)[kThreads][Watch::kMostElements],
     float (*maxima)[kMostGroups], Anchors* anchors, SamplePlan* plan) {
-  Problem problem;
-  problem.rows = rows;
-  problem.width = width;
-  problem.k = k;
-  problem.dtype = kDtype;
-  problem.order = Order::kAny;
+  const Problem problem = problem_of(rows, width, k, static_cast<int>(Order::kAny));
   const LaunchConfig c = configure(problem, true);
-  Params<kMapped> params = params_of(problem, c);
+  auto params = params_of(problem, c);
   params.scores = scores;
   params.set_rows({nullptr, false}, {nullptr, false});
   params.largest = true;
@@ -146,14 +146,9 @@ __attribute__((visibility("default"))) void emulated_mapped(const void* scores, 
                                                             int pages, int page_log2, int* slots,
                                                             int* ragged, const int* offsets,
                                                             int* indices, int clusters) {
-  Problem problem;
-  problem.rows = rows;
-  problem.width = width;
-  problem.k = k;
-  problem.dtype = kDtype;
-  problem.order = static_cast<Order>(order);
+  const Problem problem = problem_of(rows, width, k, order);
   const LaunchConfig c = configure(problem, clusters != 0);
-  MappedParams params = params_of(problem, c);
+  auto params = params_of(problem, c);
   params.scores = scores;
   params.scores_stride = width;
   params.indices = indices;
