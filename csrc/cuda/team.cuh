@@ -84,10 +84,13 @@ class Team<Scope::kCluster> {
       ptx::init_barrier(&state_.settled, 1);
       ptx::init_barrier(&state_.sorted, 1);
       ptx::fence_barrier_init();
-      ptx::arrive_and_expect(&state_.tallied, kTableMessageBytes * ((1u << size_log2_) - 1));
     }
     __syncthreads();
     ptx::cluster_arrive_relaxed();
+    // Whether tables come before this or after it: the barrier waits for its arrival.
+    if (threadIdx.x == 0) {
+      ptx::arrive_and_expect(&state_.tallied, kTableMessageBytes * ((1u << size_log2_) - 1));
+    }
   }
   __device__ void await_open() const { ptx::cluster_wait(); }
 
