@@ -66,12 +66,16 @@ SamplePlan sample_of(const Problem& problem, const LaunchConfig& c, int entries,
   const auto width = static_cast<uint32_t>(problem.width);
   const auto k = static_cast<uint32_t>(problem.k);
   const auto threads = static_cast<uint32_t>(c.threads);
+  SamplePlan plan;
   if (c.scope == Scope::kBlock) {
     const auto loads = static_cast<uint32_t>(c.vectors_per_thread);
-    return plan_first_step(width, k, per_vector, loads, threads);
+    plan = plan_first_step(width, k, per_vector, loads, threads);
+  } else {
+    const uint32_t loads = sample_loads(c.scope, per_vector, queued);
+    plan = plan_sample(width, k, per_vector, loads, threads, sample_groups(entries, queued));
   }
-  const uint32_t loads = sample_loads(c.scope, per_vector, queued);
-  return plan_sample(width, k, per_vector, loads, threads, sample_groups(entries, queued));
+  plan.fit(problem.order);
+  return plan;
 }
 
 // Elements of a block, at the most.

@@ -56,7 +56,7 @@ constexpr bool has_deep_queue(int capability) {
 constexpr int kMaxGridBlocks = 128;     // that share a row
 constexpr int kGridEntries = 40 * 512;  // of a list
 constexpr int64_t kCounterBytes = 4096;
-constexpr int64_t kGridHeadBytes = 8;           // what a block says of its list
+constexpr int64_t kGridHeadBytes = 4;           // what a block says of its list
 constexpr int64_t kElementsPerStep = 512 * 16;  // that a block reads at once
 // A cluster alone reads rows of up to so many steps, whatever shares the widest: what meeting in L2
 // costs, and that one block then finishes the row.

@@ -45,7 +45,7 @@ TL_TOPK_HD float quick_sqrt(float x) {
 // A group's members are the lanes of one number in every other warp, and of their loads those that
 // `takes` says: few from each warp and far apart, so that the group also represents a row whose
 // neighbouring elements are alike, a sorted one above all.
-struct SamplePlan {
+struct alignas(16) SamplePlan {  // read at once
   uint8_t warps;         // that a group's lanes come from; a power of two
   uint8_t loads;         // of each lane that may be taken
   uint8_t thin;          // takes one in so many; a power of two, at most `warps`

@@ -97,7 +97,8 @@ def deal(rows: int, width: int, k: int, dtype: str) -> Deal:
     warps = THREADS // WARP
     vectors = -(-width // per_vector)
     steps = max(1, -(-vectors // (loads * THREADS * blocks)))
-    stream = np.arange(width) // per_vector // WARP // steps  # of chunks of one vector a lane
+    # Of chunks of one vector a lane; the loads of a block that shares a row lie side by side.
+    stream = np.arange(width) // per_vector // WARP // (steps * loads)
     warp, turned = np.divmod(stream % (warps * blocks), blocks)
     block = (turned - warp) % blocks
 
@@ -114,13 +115,13 @@ def deal(rows: int, width: int, k: int, dtype: str) -> Deal:
         stream = load * warps + thread // WARP
         vector = (stream * steps + steps // 2) * WARP + thread % WARP
     else:
-        lines = sample_loads * THREADS // LINE
-        stride = max(vectors // LINE // lines, 1)
+        lines = THREADS // LINE  # of a load
+        each = max(vectors // LINE, sample_loads * lines) // sample_loads
+        stride = each // lines
         period = stride * LINE * per_vector
-        line = (load * THREADS + thread) // LINE
+        line = thread // LINE
         place = (line * _GOLDEN_RATIO % 2**32) * stride >> 32
-        begin = line * max(vectors // LINE, lines) // lines
-        vector = (begin + place) * LINE + thread % LINE
+        vector = (load * each + line * each // lines + place) * LINE + thread % LINE
     index = vector[:, np.newaxis] * per_vector + np.arange(per_vector)
     group = np.full(width, -1)
     sampled = np.zeros(width, bool)

@@ -137,9 +137,9 @@ def test_what_is_written_instead_of_indices(
 
 
 def rounded_down(x: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Without the seven bits of their keys that number the groups."""
+    """Without the eight bits of their keys that make room for the groups' numbers and for a sign."""
     bits = x.view(np.uint32)
-    rounded = np.where(x < 0, bits | 127, bits & ~np.uint32(127)).view(np.float32)
+    rounded = np.where(x < 0, bits | 255, bits & ~np.uint32(255)).view(np.float32)
     return np.where(np.isinf(x), x, rounded)
 
 

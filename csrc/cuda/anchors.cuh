@@ -19,17 +19,21 @@ struct Anchors {
 
 struct AnchorScratch {
   __align__(16) uint32_t group_keys[kMostGroups];  // read four at a time; zero at first
-  uint32_t low;
-  uint32_t ceiling;
-  uint32_t reach;
+  float low;
+  float ceiling;
+  float reach;
 };
 
-// Group maxima are compared as keys whose low bits are the group's number: all distinct, so each
-// has one rank. What the low bits held is rounded down, which only lowers the floor.
+// Group maxima are compared as keys of 31 bits, so that the sign of a difference says which is
+// larger. Their low bits are the group's number: all are distinct, so each has one rank. What the
+// low bits held is rounded down, which only lowers the floor.
 constexpr uint32_t kGroupBits = kMostGroups - 1;
 
+__device__ __forceinline__ uint32_t group_key(float maximum, uint32_t group) {
+  return (order_key_of_number(__float_as_uint(maximum)) >> 1 & ~kGroupBits) | group;
+}
 __device__ __forceinline__ float anchor_of_key(uint32_t key) {
-  const uint32_t rounded = key & ~kGroupBits;
+  const uint32_t rounded = (key & ~kGroupBits) << 1;
   constexpr uint32_t kMinusInfKey = 0x007fffffu;
   return rounded < kMinusInfKey ? -INFINITY : __uint_as_float(bits_of_key(rounded));
 }
@@ -45,9 +49,13 @@ struct CommonSample {
   uint4 loaded[kLoads];
 
   __device__ __forceinline__ explicit CommonSample(const Row<D>& row) {
-    const uint32_t vectors = row.vectors();
+    // Strides that are rounded down end before the row does: of one just below two lines for each
+    // of the sample, half way.
+    const uint32_t lines = max(row.vectors() / kLine, kLoads * kSampled);
+    const uint32_t each = lines / kLoads;  // every load takes its part of the row
+    const uint32_t first = vector(each);
 #pragma unroll
-    for (uint32_t u = 0; u < kLoads; ++u) loaded[u] = row.load(vector(u, vectors));
+    for (uint32_t u = 0; u < kLoads; ++u) loaded[u] = row.load(first + u * each * kLine);
   }
   __device__ __forceinline__ void widen(uint32_t flip, float (&x)[kLoads * kPerVector]) const {
 #pragma unroll
@@ -58,14 +66,13 @@ struct CommonSample {
   }
 
  private:
-  static __device__ __forceinline__ uint32_t vector(uint32_t u, uint32_t vectors) {
-    constexpr uint32_t kLine = 8;
-    constexpr uint32_t kSampled = kLoads * kThreads / kLine;  // lines, a power of two
-    constexpr uint32_t kGoldenRatio = 0x9e3779b9;             // times 2^-32
-    const uint32_t line = (u * kThreads + threadIdx.x) / kLine;
-    // Strides that are rounded down end before the row does: of one just below two lines for each
-    // of the sample, half way.
-    const uint32_t lines = max(vectors / kLine, kSampled);
+  static constexpr uint32_t kLine = 8;
+  static constexpr uint32_t kSampled = kThreads / kLine;  // lines of a load, a power of two
+
+  // This thread's, of so many lines.
+  static __device__ __forceinline__ uint32_t vector(uint32_t lines) {
+    constexpr uint32_t kGoldenRatio = 0x9e3779b9;  // times 2^-32
+    const uint32_t line = threadIdx.x / kLine;
     const uint32_t begin = __umulhi(line * (~0u / kSampled + 1), lines);  // line * lines / kSampled
     const uint32_t place = __umulhi(line * kGoldenRatio, lines / kSampled);
     return (begin + place) * kLine + threadIdx.x % kLine;
@@ -100,33 +107,33 @@ __device__ __forceinline__ Anchors find_anchors(const float (&x)[kElements], con
   }
   if (member < plan.warps) {
     const uint32_t group = warp % kGroupsOfWarp * kWarp + threadIdx.x % kWarp;
-    const uint32_t key = order_key_of_number(__float_as_uint(best)) & ~kGroupBits;
-    atomicMax(&scratch.group_keys[group], key | group);
+    atomicMax(&scratch.group_keys[group], group_key(best, group));
   }
   __syncthreads();
 
   const uint32_t lane = threadIdx.x % kLanes;
   const uint32_t key = scratch.group_keys[threadIdx.x / kLanes];
+  // While the others are on their way.
+  const float anchor = __uint_as_float(ptx::keep(__float_as_uint(anchor_of_key(key))));
   const auto* keys = reinterpret_cast<const uint4*>(scratch.group_keys);
   uint32_t rank = 1;
-#pragma unroll
+#pragma unroll 2
   for (uint32_t i = 0; i < kGroupCount / 4; i += kLanes) {
     const uint4 other = keys[i + lane];  // lanes of a group side by side: no bank twice
-    rank += (other.x > key) + (other.y > key) + (other.z > key) + (other.w > key);
+    rank += ((key - other.x) >> 31) + ((key - other.y) >> 31);
+    rank += ((key - other.z) >> 31) + ((key - other.w) >> 31);
   }
 #pragma unroll
   for (uint32_t d = 1; d < kLanes; d *= 2) rank += __shfl_xor_sync(kAllLanes, rank, d) - 1;
   if (lane == 0) {
-    if (rank == plan.low_rank) scratch.low = key;
-    if (rank == plan.ceiling_rank) scratch.ceiling = key;
-    if (rank == plan.reach_rank) scratch.reach = key;
+    if (rank == plan.low_rank) scratch.low = anchor;
+    if (rank == plan.ceiling_rank) scratch.ceiling = anchor;
+    if (rank == plan.reach_rank) scratch.reach = anchor;
   }
   __syncthreads();
-  const float low = anchor_of_key(scratch.low);
-  float ceiling = anchor_of_key(scratch.ceiling);
-  if (plan.reach != 0) {
-    ceiling += static_cast<float>(plan.reach) * (ceiling - anchor_of_key(scratch.reach));
-  }
+  const float low = scratch.low;
+  float ceiling = scratch.ceiling;
+  if (plan.reach != 0) ceiling += static_cast<float>(plan.reach) * (ceiling - scratch.reach);
   return {plan.has_floor && kWith<Part::kFloor> ? low : -INFINITY, low, ceiling};
 }
 

@@ -21,8 +21,7 @@ constexpr uint32_t kMaxClusterBlocks = 16;
 // One block's counts while it counts.
 struct __align__(16) BinCounts {
   uint32_t bins[kTableBins];
-  uint32_t overflow;  // not 0: the block could not keep all that passed its floor
-  uint32_t floor_key;
+  uint32_t overflow;  // not 0: the block could not keep all that passed the floor
 
   // How many of its bin have been counted before.
   //
@@ -42,7 +41,6 @@ struct __align__(16) BinCounts {
 struct __align__(16) CountTable {
   uint32_t words[kTableWords];  // bins 2i (low half) and 2i + 1
   uint32_t overflow;
-  uint32_t floor_key;
 
   // Also of the bin after the last, where `overflow` lies: 0 of all tables that are used.
   __device__ __forceinline__ uint32_t count(uint32_t bin) const {
@@ -63,51 +61,47 @@ __device__ __forceinline__ uint2 sum_from_top(const BinCounts& counts) {
   uint32_t above = sum[0];
 #pragma unroll
   for (uint32_t d = 1; d < kWarp; d *= 2) {
-    const uint32_t higher = __shfl_down_sync(kAllLanes, above, d);
-    if (lane + d < kWarp) above += higher;
+    above = ptx::add_from_higher(above, d);
   }
   above -= sum[0];
   const uint32_t both = above << 16 | above;
   return {(sum[1] << 16 | sum[0]) + both, (sum[3] << 16 | sum[2]) + both};
 }
 
+// By lane 0, of what it has summed: could the block not keep all, or does it have so many that sums
+// over all blocks need not fit in half a word?
+__device__ __forceinline__ uint32_t overflow_of(const BinCounts& counts, uint2 sums,
+                                                uint32_t blocks_log2) {
+  return counts.overflow | (sums.x & 0xffff) >> (16 - blocks_log2);
+}
+
 // Makes it of what each lane of a warp has summed.
-__device__ __forceinline__ void keep_table(const BinCounts& counts, uint2 sums, CountTable& table) {
+__device__ __forceinline__ void keep_table(const BinCounts& counts, uint2 sums,
+                                           uint32_t blocks_log2, CountTable& table) {
   const uint32_t lane = threadIdx.x % kWarp;
   reinterpret_cast<uint2*>(table.words)[lane] = sums;
-  if (lane == 0) {
-    table.overflow = counts.overflow;
-    table.floor_key = counts.floor_key;
-  }
+  if (lane == 0) table.overflow = overflow_of(counts, sums, blocks_log2);
 }
 
 constexpr uint32_t kNoBin = 0xffffffffu;
 
 // The bin that holds the k-th element, in one vector.
 struct __align__(16) TableCut {
-  uint32_t bin;            // kNoBin at first, and if none does
-  uint32_t above;          // elements in higher bins
-  uint32_t inside;         // elements in the bin
-  uint32_t complete_from;  // the lowest bin of which no block has rejected anything; kNoBin where
-                           // some block could not keep or count all
+  uint32_t bin;       // kNoBin at first, and if none does
+  uint32_t above;     // elements in higher bins
+  uint32_t inside;    // elements in the bin
+  uint32_t overflow;  // not 0: some block could not keep all, or has too many to be summed
 
   // No bin is in question yet.
-  static __device__ __forceinline__ TableCut none() { return {kNoBin, 0, kNoBin, kNoBin}; }
-  __device__ __forceinline__ bool found() const { return bin != kNoBin; }
-  __device__ __forceinline__ bool complete() const { return bin >= complete_from; }
+  static __device__ __forceinline__ TableCut none() { return {kNoBin, 0, kNoBin, 0}; }
+  __device__ __forceinline__ bool found() const { return bin != kNoBin && overflow == 0; }
 };
 
-// What the tables of all blocks say together; in shared memory, found by some warps for all.
-struct __align__(16) Tally {
-  TableCut cut;
-  uint32_t overflow;       // some block could not keep or count all
-  uint32_t highest_floor;  // key
-};
-
-// `bin_of(key)`: of a floor; -1 where it lies below all bins. Ends in a barrier.
-template <typename BinOf>
+// The cut that the tables of all blocks give together; in shared memory, found by some warps for
+// all. All blocks have the same floor, so that what lies above a bin is complete. Ends in a
+// barrier.
 __device__ __forceinline__ void tally_tables(const CountTable* tables, uint32_t blocks_log2,
-                                             uint32_t k, BinOf&& bin_of, Tally& tally) {
+                                             uint32_t k, TableCut& cut) {
   const uint32_t blocks = 1u << blocks_log2;
   const uint32_t lane = threadIdx.x % kWarp;
   const uint32_t warp = threadIdx.x / kWarp;
@@ -127,24 +121,12 @@ __device__ __forceinline__ void tally_tables(const CountTable* tables, uint32_t 
     const uint32_t low = both & 0xffff;
     if (lane < kSettled && higher < k && k <= low) {
       const bool odd = high >= k;
-      tally.cut.bin = odd ? 2 * word + 1 : 2 * word;
-      tally.cut.above = odd ? higher : high;
-      tally.cut.inside = odd ? high - higher : low - high;
+      cut.bin = odd ? 2 * word + 1 : 2 * word;
+      cut.above = odd ? higher : high;
+      cut.inside = odd ? high - higher : low - high;
     }
   } else if (warp == kSearchers) {
-    const CountTable& table = tables[lane & (blocks - 1)];
-    // Sums over all blocks must fit in half a word.
-    const bool overflow = table.overflow != 0 || table.count(0) > 0xffffu >> blocks_log2;
-    const uint32_t any_overflow = __any_sync(kAllLanes, overflow);
-    const uint32_t highest = __reduce_max_sync(kAllLanes, table.floor_key);
-    const uint32_t lowest = __reduce_min_sync(kAllLanes, table.floor_key);
-    if (lane == 0) {
-      // Where all floors are the same, nothing above any of them has been rejected.
-      const uint32_t from = highest == lowest ? 0 : static_cast<uint32_t>(bin_of(highest) + 1);
-      tally.cut.complete_from = any_overflow != 0 ? kNoBin : from;
-      tally.overflow = any_overflow;
-      tally.highest_floor = highest;
-    }
+    if (tables[lane & (blocks - 1)].overflow != 0) cut.overflow = 1;
   }
   __syncthreads();
 }

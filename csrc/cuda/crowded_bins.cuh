@@ -12,10 +12,6 @@
 
 namespace tl_topk {
 
-__device__ __forceinline__ int32_t bin_of_floor(uint32_t key, const BinMap& map) {
-  return static_cast<int32_t>(map(mapped(__uint_as_float(bits_of_key(key)))));
-}
-
 // The highest of the team's entries in bin `last`, where its blocks' tables have been.
 template <uint32_t kHeld, Scope S>
 __device__ __forceinline__ float highest_in(const HeldEntries<kHeld>& held, int32_t last,
@@ -44,42 +40,38 @@ template <uint32_t kHeld, Scope S>
 __device__ __forceinline__ bool divide_bins(HeldEntries<kHeld>& held, BinMap map, uint32_t k,
                                             const Team<S>& team, SharedState& state) {
   constexpr int32_t kParts = kTableBins - 1;
-  const Tally& tally = state.tally;
   constexpr int kTurns = 3;
-  int32_t floor_bin = bin_of_floor(tally.highest_floor, map);
 #pragma unroll 1
   for (int turn = 0; turn < kTurns; ++turn) {
-    const auto cut = static_cast<int32_t>(tally.cut.bin);
-    if (tally.cut.complete() && tally.cut.inside <= kMaxResidual) break;
+    const auto cut = static_cast<int32_t>(state.cut.bin);
+    if (state.cut.inside <= kMaxResidual) break;
     if (cut != kParts) {
       map = {map.scale * kParts, (map.shift - static_cast<float>(cut)) * kParts, kParts - 1};
     } else if (turn == 0) {
       const float low = (kParts - map.shift) / map.scale;
-      __syncthreads();  // the tally has been read, and the tables
+      __syncthreads();  // the cut has been read, and the tables
       map = map_between(low, highest_in(held, cut, team, state), kTableBins);
     } else {
       break;
     }
-    const auto finer = [&](int32_t bin, auto&& part) {
-      return bin > cut ? kParts : bin < cut ? -1 : static_cast<int32_t>(part());
-    };
     held.for_each([&](uint32_t u) {
-      held.bin[u] = finer(held.bin[u], [&] { return map(mapped(held.entry[u].score)); });
+      int32_t& bin = held.bin[u];
+      bin = bin > cut   ? kParts
+            : bin < cut ? -1
+                        : static_cast<int32_t>(map(mapped(held.entry[u].score)));
     });
-    floor_bin = finer(floor_bin, [&] { return bin_of_floor(tally.highest_floor, map); });
-    __syncthreads();  // the tally has been read
+    __syncthreads();  // the cut has been read
     if (threadIdx.x < kTableBins) state.own.bins[threadIdx.x] = 0;
-    if (threadIdx.x == 0) state.tally.cut = TableCut::none();
+    if (threadIdx.x == 0) state.cut = TableCut::none();
     __syncthreads();
     held.count(state.own);
     __syncthreads();
     team.exchange_tables();
     held.sort(state.tables[team.rank()]);
-    tally_tables(
-        state.tables, team.size_log2(), k, [&](uint32_t) { return floor_bin; }, state.tally);
-    if (!tally.cut.found()) return false;
+    tally_tables(state.tables, team.size_log2(), k, state.cut);
+    if (!state.cut.found()) return false;
   }
-  return tally.cut.complete();
+  return true;
 }
 
 // From the tables to the winners off the usual path. False, and nothing done, where the sample
@@ -90,7 +82,7 @@ __device__ __noinline__ bool select_crowded(Entry* list, uint32_t listed, BinMap
                                             SharedState& state) {
   HeldEntries<kHeld> held(list, listed, map);
   if (!divide_bins(held, map, out.k, team, state)) return false;
-  const TableCut cut = state.tally.cut;
+  const TableCut cut = state.cut;
   const OrderedList<kHeld> survivors{list, state.tables[team.rank()].count(0)};
   if (cut.inside > kMaxResidual || !kWith<Part::kPairs>) {
     constexpr uint32_t kUnknownCount = 0xffffffffu;  // more than any list holds

@@ -2,8 +2,8 @@
 //
 //   1. Every block lists what lies above the floor, as in select_kernel.cuh, but in global
 //      memory.
-//   2. The block that comes last keeps of all lists what lies above the highest floor: nobody has
-//      rejected anything there. It counts, cuts and writes as a block does with a row of its own.
+//   2. The block that comes last gathers all lists. It counts, cuts and writes as a block does with
+//      a row of its own.
 //   3. Where the sample misled, the last block's cluster finds the threshold by exact digits.
 //
 // Rows that are short though the widest is long are left to the first cluster.
@@ -16,35 +16,26 @@
 
 namespace tl_topk {
 
-// From the row's lists into the one of this block, in its shared memory: what lies above the
-// highest floor. False where a segment overflowed. Ends in a barrier.
-__device__ __forceinline__ bool gather_lists(const GridMeeting& meeting, const SharedList& list,
-                                             SharedState& state) {
+// From the row's lists, of what lies above the floor, into the one of this block, in its shared
+// memory. False where a segment overflowed. Ends in a barrier.
+__device__ __forceinline__ bool gather_lists(const GridMeeting& meeting, float floor,
+                                             const SharedList& list, SharedState& state) {
   constexpr uint32_t kBatch = 16;  // entries a thread reads at once; seldom are there more
   constexpr uint32_t kNaNBits = 0x7fffffffu;
   const uint32_t lanes_log2 = kThreadsLog2 - meeting.blocks_log2();  // that read one segment
   const uint32_t segment = threadIdx.x >> lanes_log2;
-  const SegmentHead head = meeting.head(segment);
-  const uint32_t highest = __reduce_max_sync(kAllLanes, head.floor_key);
-  if (threadIdx.x % kWarp == 0) atomicMax(&state.grid.highest_floor, highest);
-  const uint32_t count = min(head.count, meeting.room());
+  const uint32_t survivors = meeting.count(segment);
+  const uint32_t count = min(survivors, meeting.room());
   const uint32_t most = __reduce_max_sync(kAllLanes, count);  // of this warp's segments
   const auto* const from = reinterpret_cast<const uint2*>(meeting.segment(segment));
   const uint32_t lane = threadIdx.x & ((1u << lanes_log2) - 1);
 
-  bool overflow = false;
-  float floor = 0;
   for (uint32_t first = lane;; first += kBatch << lanes_log2) {
-    const bool begins = first == lane;
     uint2 entry[kBatch];
 #pragma unroll
     for (uint32_t u = 0; u < kBatch; ++u) {
       const uint32_t i = first + (u << lanes_log2);
       entry[u] = i < count ? __ldcg(from + i) : make_uint2(kNaNBits, 0);
-    }
-    if (begins) {  // while the entries are on their way
-      overflow = __syncthreads_or(head.count > meeting.room());
-      floor = __uint_as_float(bits_of_key(state.grid.highest_floor));
     }
     float x[kBatch];
 #pragma unroll
@@ -52,8 +43,7 @@ __device__ __forceinline__ bool gather_lists(const GridMeeting& meeting, const S
     list_above(x, [&](uint32_t u) { return entry[u].y; }, floor, list, &state.survivors);
     if (first - lane + (kBatch << lanes_log2) >= most) break;  // the same for the whole warp
   }
-  __syncthreads();
-  return !overflow;
+  return !__syncthreads_or(survivors > meeting.room());
 }
 
 // The last block's part; false where the sample misled.
@@ -62,19 +52,15 @@ __device__ __forceinline__ bool finish_row(const GridMeeting& meeting, const Anc
                                            const Output<D, kMapped>& out,
                                            const Team<Scope::kBlock>& team, Entry* list,
                                            void* sort_buffer, SharedState& state) {
-  if (!gather_lists(meeting, {list, kHeld * kThreads}, state)) return false;
+  if (!gather_lists(meeting, anchors.floor, {list, kHeld * kThreads}, state)) return false;
   mark(kPhaseGather);
   const uint32_t listed = state.survivors;
   if (listed > kHeld * kThreads) return false;
-  const float floor = __uint_as_float(bits_of_key(state.grid.highest_floor));
-  const BinMap map = map_between(fmaxf(floor, anchors.low), anchors.ceiling, kTableBins);
-  if (threadIdx.x == 0) {
-    state.own.overflow = 0;
-    state.own.floor_key = state.grid.highest_floor;
-  }
+  const BinMap map = map_between(anchors.low, anchors.ceiling, kTableBins);
+  if (threadIdx.x == 0) state.own.overflow = 0;
   HeldEntries<kHeld> held(list, listed, map);
   if (select_listed(held, map, out, team, sort_buffer, state) == Progress::kUnusual) {
-    if (!is_found(state.tally)) return false;
+    if (!state.cut.found()) return false;
     if (!select_crowded<kHeld>(list, listed, map, out, team, state)) return false;
   }
   if (!out.free_order()) write_ordered(out, out.k, sort_buffer, list, state.order);
@@ -92,24 +78,22 @@ __device__ __forceinline__ void share_row(const Params<kMapped>& params, const R
   constexpr uint32_t kSampleLoads = sample_loads(Scope::kGrid, kPerVector, true);
   constexpr uint32_t kGroupCount = sample_groups(kHeld, kDeepQueue != 0);
   const CommonSample<D, kSampleLoads> sampled(row);
-  const Deal deal(row.vectors(), kLoadsLog2, meeting.block(), meeting.blocks_log2());
-  StepQueue<D, kLoads, kDeepQueue> queue(row, deal, memory.queue);
+  const Deal deal(row.vectors(), kLoadsLog2, meeting.block(), meeting.blocks_log2(),
+                  team.kAlone);
+  StepQueue<D, kLoads, kDeepQueue, false> queue(row, deal, memory.queue);
   MappingReader<Params<kMapped>> mapping;
   mapping.read_integers(params, meeting.row());
   queue.fill(row, deal);
 
-  const auto out = make_output<kMapped>(params, meeting.row(), row, state.mapping);
+  const auto out = make_output<kMapped, false>(params, meeting.row(), row, state.mapping);
   prepare<kSampleLoads, kGroupCount, true>(params, row, state);
-  if (threadIdx.x == 0) state.grid.highest_floor = 0;
   meeting.open();
   team.open();
 
   float x[kSampleLoads * kPerVector];
   sampled.widen(row.flip, x);
   mark(kPhaseRead);
-  SamplePlan plan = params.full_plan;
-  if (row.length != params.width) plan = state.plan;
-  const Anchors anchors = find_anchors<kGroupCount, kPerVector>(x, plan, state.anchors);
+  const Anchors anchors = find_anchors<kGroupCount, kPerVector>(x, plan_of(state), state.anchors);
   mapping.read_plain(params, meeting.row());
   mapping.keep(state);
   mark(kPhaseFloor);
@@ -119,8 +103,7 @@ __device__ __forceinline__ void share_row(const Params<kMapped>& params, const R
   mark(kPhaseFilter);
   const uint32_t survivors = state.survivors;
   team.await_open();
-  const uint32_t floor_key = order_key_of_number(__float_as_uint(anchors.floor));
-  const bool last = meeting.draw(survivors, floor_key);
+  const bool last = meeting.draw(survivors);
   mark(kPhaseMeet);
   if (last) {
     if (threadIdx.x == 0) state.survivors = 0;
@@ -128,15 +111,12 @@ __device__ __forceinline__ void share_row(const Params<kMapped>& params, const R
     const Team<Scope::kBlock> alone(state, memory.sort_buffer, params);
     const bool done =
         finish_row<kHeld>(meeting, anchors, out, alone, memory.list, memory.sort_buffer, state);
-    meeting.send_verdict(!done, state.grid.highest_floor);
+    meeting.send_verdict(!done);
   }
-  if (meeting.cluster_drew_last()) {
-    const Verdict verdict = meeting.await_verdict();
-    if (verdict.misled != 0) {
-      select_slowly(RowRanks<D>(row, team.rank(), team.size_log2()), verdict.floor_key, out, team,
-                    memory, kHeld * kThreads);
-      finish(out, team, memory);
-    }
+  if (meeting.cluster_drew_last() && meeting.await_misled()) {
+    select_slowly(RowRanks<D>(row, team), anchors.floor, out, team, memory,
+                  kHeld * kThreads);
+    finish(out, team, memory);
   }
   mark(kPhaseSelect);
   // The last block's instead of the first's.
@@ -144,7 +124,7 @@ __device__ __forceinline__ void share_row(const Params<kMapped>& params, const R
 }
 
 template <Dtype D, int kLoadsLog2, uint32_t kHeld, bool kMapped>
-__global__ void __launch_bounds__(kThreads, 1)
+__global__ void TL_TOPK_IN_CLUSTERS __launch_bounds__(kThreads, 1)
     grid_kernel(const __grid_constant__ Params<kMapped> params) {
   if constexpr (ptx::kHasClusters) {
     const SharedMemory memory = own_memory<kHeld * kThreads, kDeepQueue>(params);

@@ -15,13 +15,6 @@
 
 namespace tl_topk {
 
-// What a block says of its segment.
-struct __align__(8) SegmentHead {
-  uint32_t count;  // survivors; more than the segment holds: some are missing
-  uint32_t floor_key;
-};
-static_assert(sizeof(SegmentHead) == kGridHeadBytes);
-
 class GridMeeting {
  public:
   __device__ GridMeeting(const KernelParams& params, GridState& state)
@@ -30,9 +23,9 @@ class GridMeeting {
         blocks_log2_(params.blocks_log2 + params.clusters_log2) {
     auto* const at = static_cast<unsigned char*>(params.workspace);
     constexpr uint32_t kRowBytes =
-        kMaxGridBlocks * sizeof(SegmentHead) + kGridEntries * sizeof(Entry);
+        kMaxGridBlocks * kGridHeadBytes + kGridEntries * sizeof(Entry);
     tickets_ = reinterpret_cast<uint32_t*>(at) + row();
-    heads_ = reinterpret_cast<SegmentHead*>(at + kCounterBytes + size_t{row()} * kRowBytes);
+    counts_ = reinterpret_cast<uint32_t*>(at + kCounterBytes + size_t{row()} * kRowBytes);
   }
 
   __device__ uint32_t row() const { return blockIdx.x >> blocks_log2_; }
@@ -43,7 +36,7 @@ class GridMeeting {
 
   __device__ uint32_t room() const { return kGridEntries >> blocks_log2_; }  // of a segment
   __device__ Entry* segment(uint32_t block) const {
-    return reinterpret_cast<Entry*>(heads_ + kMaxGridBlocks) + block * room();
+    return reinterpret_cast<Entry*>(counts_ + kMaxGridBlocks) + block * room();
   }
 
   // Before any other block may write here. A barrier of the cluster must follow.
@@ -53,14 +46,14 @@ class GridMeeting {
     ptx::init_barrier(&state_.verdict_here, 1);
     ptx::fence_barrier_init();
     ptx::arrive_and_expect(&state_.all_drew, sizeof(uint32_t) << cluster_log2_);
-    ptx::arrive_and_expect(&state_.verdict_here, sizeof(Verdict));
+    ptx::arrive_and_expect(&state_.verdict_here, sizeof(state_.misled));
   }
 
   // Called by the whole block once its segment is written. Is it the row's last?
-  __device__ bool draw(uint32_t count, uint32_t floor_key) const {
+  __device__ bool draw(uint32_t count) const {
     __syncthreads();
     if (threadIdx.x == 0) {
-      heads_[block()] = {count, floor_key};
+      counts_[block()] = count;
       state_.ticket = ptx::ordered_add(tickets_, 1);
     }
     __syncthreads();
@@ -83,30 +76,27 @@ class GridMeeting {
   }
 
   // From the last block to those of its cluster, itself included.
-  __device__ void send_verdict(bool misled, uint32_t floor_key) const {
+  __device__ void send_verdict(bool misled) const {
     if (threadIdx.x >= 1u << cluster_log2_) return;
-    ptx::store_async(ptx::cluster_address(&state_.verdict, threadIdx.x),
-                     static_cast<uint32_t>(misled), floor_key,
+    ptx::store_async(ptx::cluster_address(&state_.misled, threadIdx.x),
+                     static_cast<uint32_t>(misled),
                      ptx::cluster_address(&state_.verdict_here, threadIdx.x));
   }
-  __device__ Verdict await_verdict() const {
+  __device__ bool await_misled() const {
     ptx::await_barrier(&state_.verdict_here);
-    return state_.verdict;
+    return state_.misled != 0;
   }
 
-  // In the last block. `lanes` threads read each segment; its head, past L1, where a launch before
-  // may have left another.
-  __device__ SegmentHead head(uint32_t block) const {
-    const uint2 both = __ldcg(reinterpret_cast<const uint2*>(heads_ + block));
-    return {both.x, both.y};
-  }
+  // In the last block: survivors of another; more than a segment holds: some are missing. Read past
+  // L1, where a launch before may have left another count.
+  __device__ uint32_t count(uint32_t block) const { return __ldcg(counts_ + block); }
 
  private:
   GridState& state_;
   uint32_t cluster_log2_;
   uint32_t blocks_log2_;
   uint32_t* tickets_;  // drawn for this row; zero between launches
-  SegmentHead* heads_;
+  uint32_t* counts_;
 };
 
 }  // namespace tl_topk

@@ -83,7 +83,7 @@ __device__ __forceinline__ void select_large_k(const Params<kMapped>& params) {
   const Team<S> team(state, nullptr, params);
   ptx::wait_for_previous_kernel();
   const Row<D> row = find_row<D>(params, team.row());
-  const auto out = make_output<kMapped>(params, team.row(), row, state.mapping);
+  const auto out = make_output<kMapped, false>(params, team.row(), row, state.mapping);
   const RowMapping map = mapping_of(params, team.row());
   if (kMapped && threadIdx.x == 0) state.mapping = map;
   // The winners' indices, until the end; in a mapped launch perhaps in another output's memory.
@@ -97,7 +97,7 @@ __device__ __forceinline__ void select_large_k(const Params<kMapped>& params) {
   if (row.length <= out.k) {
     for (uint32_t i = thread; i < count; i += threads) indices[i] = static_cast<int32_t>(i);
   } else {
-    const RowRanks<D> ranks(row, team.rank(), team.size_log2());
+    const RowRanks<D> ranks(row, team);
     const Threshold t = narrow({0, 64, out.k, row.length}, row.length, out.k, out.k, state.radix,
                                ranks, [&](uint32_t* bins, uint32_t n) { team.sum(bins, n); });
     const Stretch stretch = stretch_of(team, row.length);
@@ -112,7 +112,7 @@ __device__ __forceinline__ void select_large_k(const Params<kMapped>& params) {
   }
   team.meet();
   if (out.order == Order::kValue) sort_in_place(row, indices, count, team);
-  if (kMapped || out.values != nullptr) {
+  if (kMapped || out.has_values()) {
     for (uint32_t i = thread; i < count; i += threads) out.write(i, indices[i]);
   }
   for (uint32_t i = count + thread; i < out.k; i += threads) out.pad(i, params.largest, map);

@@ -33,7 +33,9 @@ struct Output {
 
   Row<D> row;
   int32_t* indices;  // null, where something is mapped: not wanted
-  Raw* values;       // null: not wanted
+  Raw* all_values;   // of all rows; null: not wanted
+  int64_t values_stride;
+  uint32_t number;  // of this row
   uint32_t k;
   Order order;
   uint32_t sort_entries;      // room in the sort buffer; 0 when order is kAny
@@ -46,7 +48,7 @@ struct Output {
       write(slot, index, *mapping, mapping->slot(index));
     } else {
       indices[slot] = static_cast<int32_t>(index);
-      if (values != nullptr) values[slot] = row.first[index];
+      if (has_values()) values()[slot] = row.first[index];
     }
   }
   // The same once the index's slot in the cache is known.
@@ -55,7 +57,7 @@ struct Output {
     if (map.slots != nullptr) map.slots[slot] = cache_slot;
     if (map.ragged != nullptr) map.ragged[slot] = map.place(index);
     if (indices != nullptr) indices[slot] = static_cast<int32_t>(index);
-    if (values != nullptr) values[slot] = row.first[index];
+    if (has_values()) values()[slot] = row.first[index];
   }
   // The same for slots first, first + step, ... below n, of which slot i gets index(i): the pages
   // of several are read together.
@@ -88,12 +90,16 @@ struct Output {
       if (map.ragged != nullptr) map.ragged[slot] = -1;
     }
     if (!kMapped || indices != nullptr) indices[slot] = -1;
-    if (values != nullptr) values[slot] = largest ? static_cast<Raw>(kInf | kMinus) : kInf;
+    if (has_values()) values()[slot] = largest ? static_cast<Raw>(kInf | kMinus) : kInf;
   }
+
+  __device__ __forceinline__ bool has_values() const { return all_values != nullptr; }
+  // Found where it is used, for seldom it is.
+  __device__ __forceinline__ Raw* values() const { return all_values + number * values_stride; }
 
   __device__ bool free_order() const { return order == Order::kAny; }
   // Nothing but indices is wanted, in any order.
-  __device__ bool plain() const { return !kMapped && free_order() && values == nullptr; }
+  __device__ bool plain() const { return !kMapped && free_order() && !has_values(); }
 
   // Is the order of index found by bits?
   __device__ bool marks() const { return part_log2 != 0; }
@@ -120,7 +126,7 @@ struct Output {
       write(slot, e.index);
     } else if (order == Order::kAny) {
       indices[slot] = static_cast<int32_t>(e.index);
-      if (values != nullptr) values[slot] = row.raw(e.score);
+      if (has_values()) values()[slot] = row.raw(e.score);
     } else {
       put_key(team, slot, e.rank());
     }
@@ -253,25 +259,23 @@ __device__ __forceinline__ uint32_t part_log2_of(uint32_t length, uint32_t block
   return 1u << part_log2 <= sort_entries * 8 * sizeof(uint64_t) ? part_log2 : 0;
 }
 
-// `blocks_log2`: of the blocks that put it in order together, where they do.
-constexpr uint32_t kOrderedByOne = 32;
-template <bool kMapped, Dtype D>
+// `blocks_log2`: of the blocks that put it in order together, if kByAll.
+template <bool kMapped, bool kByAll, Dtype D>
 __device__ __forceinline__ Output<D, kMapped> make_output(const KernelParams& params, uint32_t r,
                                                           const Row<D>& row,
                                                           const RowMapping& mapping,
-                                                          uint32_t blocks_log2 = kOrderedByOne) {
+                                                          uint32_t blocks_log2 = 0) {
   using Raw = typename Element<D>::Raw;
-  Raw* const values = static_cast<Raw*>(params.values);
   return {row,
           params.indices + r * params.indices_stride,
-          values == nullptr ? nullptr : values + r * params.values_stride,
+          static_cast<Raw*>(params.values),
+          params.values_stride,
+          r,
           params.k,
           params.order,
           params.sort_entries(),
-          blocks_log2 != kOrderedByOne,
-          blocks_log2 == kOrderedByOne
-              ? 0
-              : part_log2_of(row.length, blocks_log2, params.order, params.sort_entries()),
+          kByAll,
+          kByAll ? part_log2_of(row.length, blocks_log2, params.order, params.sort_entries()) : 0,
           &mapping};
 }
 

@@ -19,6 +19,14 @@ constexpr bool kHasClusters = false;
 constexpr bool kHasClusters = true;
 #endif
 
+// Of kernels that are launched in clusters alone: otherwise the compiler provides for a launch
+// without them, at every barrier of a cluster.
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+#define TL_TOPK_IN_CLUSTERS __cluster_dims__()
+#else
+#define TL_TOPK_IN_CLUSTERS
+#endif
+
 __device__ __forceinline__ uint32_t cluster_rank() {
   uint32_t rank;
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
@@ -255,6 +263,21 @@ __device__ __forceinline__ void await_copies() {
 // Seldom true: what follows lies apart from the usual code, which then takes fewer lines of the
 // instruction cache.
 __device__ __forceinline__ bool unlikely(bool x) { return __builtin_expect(x, false); }
+
+// x plus what the lane `distance` higher has, if there is one; the shuffle itself says so. By whole
+// warps.
+__device__ __forceinline__ uint32_t add_from_higher(uint32_t x, uint32_t distance) {
+  asm volatile(
+      "{\n"
+      ".reg .pred is_there;\n"
+      ".reg .u32 higher;\n"
+      "shfl.sync.down.b32 higher|is_there, %0, %1, 31, 0xffffffff;\n"
+      "@is_there add.u32 %0, %0, higher;\n"
+      "}"
+      : "+r"(x)
+      : "r"(distance));
+  return x;
+}
 
 // x, computed here: not delayed into a branch that needs it, where nothing else would overlap.
 __device__ __forceinline__ uint32_t keep(uint32_t x) {

@@ -59,7 +59,7 @@ __device__ __forceinline__ bool select_by_cut(const OrderedList<kHeld>& survivor
   const auto put = [&] {
     if (out.order == Order::kValue && out.by_all) written = by_value();
     if (written && !out.free_order()) return;
-    survivors.for_some(0, above, [&](uint32_t, uint32_t i, bool there) {
+    survivors.template for_some<0>(0, above, [&](uint32_t, uint32_t i, bool there) {
       if (there) out.put(team, before.above + i, list[i]);
     });
   };
@@ -91,32 +91,31 @@ __device__ __forceinline__ bool select_by_cut(const OrderedList<kHeld>& survivor
   if (!team.leads()) return written;
 
   team.await_residual();
-  // One comparison a pair: a few lanes rank one of the residual together. Past its end lie zeros,
-  // worse than any.
-  constexpr uint32_t kFew = 64;
-  const bool few = c.inside <= kFew;
-  const uint32_t lanes_log2 = few ? 3 : 1;
-  static_assert(kFew << 3 == kThreads && kMaxResidual << 1 == kThreads);
+  // One comparison a pair: a few lanes rank one of the residual together, the fewer the more there
+  // are. Past its end lie zeros, worse than any.
+  const uint32_t lanes_log2 = c.inside <= kThreads / 8 ? 3 : c.inside <= kThreads / 4 ? 2 : 1;
+  static_assert(kMaxResidual == kThreads / 2);
   if (threadIdx.x / kWarp * kWarp >> lanes_log2 >= c.inside) return written;
   const uint32_t element = threadIdx.x >> lanes_log2;
   const uint32_t first = threadIdx.x & ((1u << lanes_log2) - 1);
   const uint64_t mine = state.residual[element];
   const auto* const pairs = reinterpret_cast<const ulonglong2*>(state.residual);
   uint32_t better = 0;
-  const auto compare = [&](const ulonglong2& two) { better += (two.x > mine) + (two.y > mine); };
+  uint32_t also = 0;  // the other of two: none waits for another
   constexpr uint32_t kAtOnce = 4;
+#pragma unroll 1
+  for (uint32_t i = first; i - first < (c.inside + 1) / 2; i += kAtOnce << lanes_log2) {
 #pragma unroll
-  for (uint32_t i = 0; i < kAtOnce; ++i) compare(pairs[first + (i << lanes_log2)]);
-  better += __shfl_xor_sync(kAllLanes, better, 1);
-  if (few) {
-    better += __shfl_xor_sync(kAllLanes, better, 2);
-    better += __shfl_xor_sync(kAllLanes, better, 4);
-  } else {
-    uint32_t more = better;
-    better = 0;
-    for (uint32_t i = first + 2 * kAtOnce; 2 * i < c.inside; i += 2) compare(pairs[i]);
-    better = more + better + __shfl_xor_sync(kAllLanes, better, 1);
+    for (uint32_t j = 0; j < kAtOnce; ++j) {
+      const ulonglong2 two = pairs[i + (j << lanes_log2)];
+      better += two.x > mine;
+      also += two.y > mine;
+    }
   }
+  better += also;
+  better += __shfl_xor_sync(kAllLanes, better, 1);
+  if (lanes_log2 > 1) better += __shfl_xor_sync(kAllLanes, better, 2);
+  if (lanes_log2 > 2) better += __shfl_xor_sync(kAllLanes, better, 4);
   if (first != 0 || element >= c.inside) return written;
   const uint32_t at = c.above + better;
   if (at >= out.k) return written;
@@ -133,7 +132,9 @@ __device__ __forceinline__ bool select_by_cut(const OrderedList<kHeld>& survivor
       return true;
     }
   }
-  if (written) {
+  if (out.plain()) {
+    out.indices[at] = static_cast<int32_t>(index_of_rank(mine));
+  } else if (written) {
     out.write(at, index_of_rank(mine));
   } else {
     out.put_ranked(team, at, mine);

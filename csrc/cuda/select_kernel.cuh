@@ -92,34 +92,28 @@ __device__ __noinline__ void select_all(const Output<D, kMapped> out, const RowM
   }
 }
 
-__device__ __forceinline__ bool is_found(const Tally& tally) {
-  return tally.overflow == 0 && tally.cut.found();
-}
 // What all tables say.
 template <Scope S>
-__device__ __forceinline__ TableCut find_cut(const BinMap& map, uint32_t k, const Team<S>& team,
+__device__ __forceinline__ TableCut find_cut(uint32_t k, const Team<S>& team,
                                              SharedState& state) {
   team.await_tables();
   mark(kPhaseExchange);
-  tally_tables(
-      state.tables, team.size_log2(), k, [&](uint32_t key) { return bin_of_floor(key, map); },
-      state.tally);
+  tally_tables(state.tables, team.size_log2(), k, state.cut);
   mark(kPhaseCut);
-  return state.tally.cut;
+  return state.cut;
 }
 // Not where the sample misled, nor where too many crowd into one bin.
 __device__ __forceinline__ bool is_usual(const TableCut& cut) {
-  return cut.complete() && cut.inside <= kMaxResidual && kWith<Part::kPairs>;
+  return cut.overflow == 0 && cut.inside <= kMaxResidual && kWith<Part::kPairs>;
 }
 
-// By exact digits of the blocks' whole shares; `floor`, the highest one, is where many are equal.
+// By exact digits of the blocks' whole shares; `floor` is where many are equal, if they are.
 // The survivors' list has room for `room` of the winners.
 template <Dtype D, bool kMapped, Scope S, typename Ranks>
-__device__ __forceinline__ void select_slowly(const Ranks& ranks, uint32_t floor_key,
+__device__ __forceinline__ void select_slowly(const Ranks& ranks, float floor,
                                               const Output<D, kMapped>& out, const Team<S>& team,
                                               const SharedMemory& memory, uint32_t room) {
   SharedState& state = memory.state;
-  const float floor = __uint_as_float(bits_of_key(floor_key));
   const Threshold guess = guess_tie(ranks, out.row, floor, out.k, team, state);
   constexpr bool kFromRow = std::is_same_v<Ranks, RowRanks<D>>;
   static_assert(sizeof(Entry) == sizeof(uint64_t));
@@ -154,32 +148,43 @@ __device__ __noinline__ void finish_otherwise(const Params<kMapped>& params, uin
   const Team<S> team(state, memory.sort_buffer, params);
   Row<D> row = find_row<D>(params, row_number);
   if constexpr (kHeld == kResident) row.fit(kLoads * kThreads << team.size_log2());
-  const auto out = make_output<kMapped>(params, row_number, row, state.mapping, team.size_log2());
-  const uint32_t listed = state.own.overflow != 0 ? 0 : state.survivors;
-  if (!is_found(state.tally) ||
+  const auto out = make_output<kMapped, true>(params, row_number, row, state.mapping, team.size_log2());
+  const uint32_t listed = state.tables[team.rank()].count(0);  // none where the list overflowed
+  if (!state.cut.found() ||
       !select_crowded<kEntries>(memory.list, listed, map, out, team, state)) {
     if constexpr (kHeld == kResident) {
-      const Deal deal(row.vectors(), kLoadsLog2, team.rank(), team.size_log2());
+      const Deal deal(row.vectors(), kLoadsLog2, team.rank(), team.size_log2(), team.kAlone);
       uint4 loaded[kLoads];
       load_step<D, kLoads>(row, deal, deal.step(0), loaded);
       float x[kLoads * Row<D>::kPerVector];
       widen_step<D, kLoads>(loaded, row.flip, x);
       const ResidentRanks<D, kLoads> ranks(x, row, deal);
-      select_slowly(ranks, state.tally.highest_floor, out, team, memory, kRoom);
+      select_slowly(ranks, state.floor, out, team, memory, kRoom);
     } else {
-      RowRanks<D> ranks(row, team.rank(), team.size_log2());
+      RowRanks<D> ranks(row, team);
       if constexpr (kQueue != 0) {
         static_assert(RowRanks<D>::kLoads == kLoads, "dealt out as the queue is");
-        if (ranks.deal.steps <= StepQueue<D, kLoads, kQueue>::kDepth) {
-          ranks.held = StepQueue<D, kLoads, kQueue>::slots(row, memory.queue);
+        if (ranks.deal.steps <= StepQueue<D, kLoads, kQueue, S == Scope::kBlock>::kDepth) {
+          ranks.held = StepQueue<D, kLoads, kQueue, S == Scope::kBlock>::slots(row, memory.queue);
         }
       }
-      select_slowly(ranks, state.tally.highest_floor, out, team, memory, kRoom);
+      select_slowly(ranks, state.floor, out, team, memory, kRoom);
     }
   }
   finish(out, team, memory);
   mark(kPhaseSelect);
   record_phases(blockIdx.x);
+}
+
+// In one vector: its fields one by one would be as many loads.
+__device__ __forceinline__ void copy_plan(const SamplePlan& from, SamplePlan& to) {
+  static_assert(sizeof(SamplePlan) == sizeof(uint4));
+  reinterpret_cast<uint4&>(to) = reinterpret_cast<const uint4&>(from);
+}
+__device__ __forceinline__ SamplePlan plan_of(const SharedState& state) {
+  SamplePlan plan;
+  copy_plan(state.plan, plan);
+  return plan;
 }
 
 // All that needs no score, done while the first loads are on their way; the sample has up to
@@ -195,14 +200,18 @@ __device__ __forceinline__ void prepare(const KernelParams& params, const Row<D>
     state.winners = 0;
     state.reach_begin = ~0u;
     state.reach_end = 0;
-    state.tally.cut = TableCut::none();
+    state.cut = TableCut::none();
   }
-  if (row.length != params.width && threadIdx.x == kThreads - 1) {
+  if (threadIdx.x == kThreads - 1) {
     constexpr uint32_t kPerVector = Row<D>::kPerVector;
-    state.plan =
-        kCommonSample
-            ? plan_sample(row.length, params.k, kPerVector, kSampleLoads, kThreads, kGroupCount)
-            : plan_first_step(row.length, params.k, kPerVector, kSampleLoads, kThreads);
+    copy_plan(params.full_plan, state.plan);
+    if (ptx::unlikely(row.length != params.width)) {
+      state.plan =
+          kCommonSample
+              ? plan_sample(row.length, params.k, kPerVector, kSampleLoads, kThreads, kGroupCount)
+              : plan_first_step(row.length, params.k, kPerVector, kSampleLoads, kThreads);
+      state.plan.fit(params.order);
+    }
   }
 }
 
@@ -252,24 +261,21 @@ __device__ __forceinline__ void select_resident(const Params<kMapped>& params, u
   Entry* const list = memory.list;
 
   // The loads go out first; everything that needs no score is done while they are under way.
-  const Deal deal(row.vectors(), kLoadsLog2, team.rank(), team.size_log2());
+  const Deal deal(row.vectors(), kLoadsLog2, team.rank(), team.size_log2(), team.kAlone);
   const CommonSample<D, kCommonSample ? kSampleLoads : 0> sampled(row);
   uint4 loaded[kLoads];
   load_step<D, kLoads>(row, deal, deal.step(0), loaded);
   MappingReader<Params<kMapped>> mapping;
   mapping.read_integers(params, row_number);
-  const auto out = make_output<kMapped>(params, row_number, row, state.mapping, team.size_log2());
+  const auto out = make_output<kMapped, true>(params, row_number, row, state.mapping, team.size_log2());
   prepare<kSampleLoads, kGroups, kCommonSample>(params, row, state);
   out.clear_marks(memory.sort_buffer);
   team.open();
   mapping.read_plain(params, row_number);
 
-  SamplePlan plan = params.full_plan;
   const auto anchors_of = [&](const auto& sample) {
     mark(kPhaseRead);
-    if (row.length != params.width) plan = state.plan;
-    plan.fit(params.order);
-    return find_anchors<kGroups, kPerVector>(sample, plan, state.anchors);
+    return find_anchors<kGroups, kPerVector>(sample, plan_of(state), state.anchors);
   };
   Anchors anchors;
   float x[kElements];
@@ -289,7 +295,7 @@ __device__ __forceinline__ void select_resident(const Params<kMapped>& params, u
 
   if (threadIdx.x == 0) {
     state.own.overflow = 0;
-    state.own.floor_key = order_key_of_number(__float_as_uint(anchors.floor));
+    state.floor = anchors.floor;
   }
   uint32_t bin[kElements];
   uint32_t place[kElements];  // among those of its bin
@@ -306,14 +312,15 @@ __device__ __forceinline__ void select_resident(const Params<kMapped>& params, u
   // Listed in order while the tables are under way.
   const CountTable& table = state.tables[team.rank()];
 #pragma unroll
+  for (uint32_t i = 0; i < kElements; ++i) place[i] += table.count_above(bin[i]);
+#pragma unroll
   for (uint32_t i = 0; i < kElements; ++i) {
     const uint32_t index = row.index(deal.vector(i / kPerVector, 0)) + i % kPerVector;
-    put_if(list + table.count_above(bin[i]) + place[i], {x[i], index}, x[i] > anchors.floor);
+    put_if(list + place[i], {x[i], index}, x[i] > anchors.floor);
   }
-  if (threadIdx.x == 0) state.survivors = table.count(0);
   const OrderedList<kElements> survivors{list, table.count(0)};
   const HeldPages<kElements, kMapped> pages(survivors, out, team.size_log2());
-  const TableCut cut = find_cut(map, out.k, team, state);
+  const TableCut cut = find_cut(out.k, team, state);
   if (!is_usual(cut)) {
     return finish_otherwise<D, S, kLoadsLog2, kResident, 0, kMapped>(params, row_number, map);
   }
@@ -346,7 +353,7 @@ __device__ __forceinline__ Progress select_listed(HeldEntries<kHeld>& held, cons
   held.sort(table);
   const OrderedList<kHeld> survivors{held.list, table.count(0)};
   const HeldPages<kHeld, kMapped> pages(survivors, out, team.size_log2());
-  const TableCut cut = find_cut(map, out.k, team, state);
+  const TableCut cut = find_cut(out.k, team, state);
   if (!is_usual(cut)) return Progress::kUnusual;
   const bool written = select_by_cut(survivors, pages, cut, out, team, state, [&] {
     return write_by_value(held.list, map, cut, out, team, static_cast<uint64_t*>(sort_buffer),
@@ -372,12 +379,12 @@ __device__ __forceinline__ void select_stepwise(const Params<kMapped>& params, u
 
   // The sample goes first: the floor is found while the queue fills.
   const CommonSample<D, kCommonSample ? kSampleLoads : 0> sampled(row);
-  const Deal deal(row.vectors(), kLoadsLog2, team.rank(), team.size_log2());
-  StepQueue<D, kLoads, kQueue> queue(row, deal, memory.queue);
+  const Deal deal(row.vectors(), kLoadsLog2, team.rank(), team.size_log2(), team.kAlone);
+  StepQueue<D, kLoads, kQueue, S == Scope::kBlock> queue(row, deal, memory.queue);
   MappingReader<Params<kMapped>> mapping;
   mapping.read_integers(params, row_number);
   queue.fill(row, deal);
-  const auto out = make_output<kMapped>(params, row_number, row, state.mapping, team.size_log2());
+  const auto out = make_output<kMapped, true>(params, row_number, row, state.mapping, team.size_log2());
   prepare<kSampleLoads, kGroupCount, kCommonSample>(params, row, state);
   out.clear_marks(memory.sort_buffer);
   team.open();
@@ -389,10 +396,7 @@ __device__ __forceinline__ void select_stepwise(const Params<kMapped>& params, u
     queue.peek(row.flip, x);
   }
   mark(kPhaseRead);
-  SamplePlan plan = params.full_plan;
-  if (row.length != params.width) plan = state.plan;
-  plan.fit(params.order);
-  const Anchors anchors = find_anchors<kGroupCount, kPerVector>(x, plan, state.anchors);
+  const Anchors anchors = find_anchors<kGroupCount, kPerVector>(x, plan_of(state), state.anchors);
   const BinMap map = map_between(anchors.low, anchors.ceiling, kTableBins);
   mapping.read_plain(params, row_number);
   mapping.keep(state);
@@ -401,7 +405,7 @@ __device__ __forceinline__ void select_stepwise(const Params<kMapped>& params, u
 
   if (threadIdx.x == 0) {
     state.own.overflow = 0;
-    state.own.floor_key = order_key_of_number(__float_as_uint(anchors.floor));
+    state.floor = anchors.floor;
   }
   queue.list_all(row, deal, anchors.floor, SharedList{list, kRoom}, &state.survivors);
   __syncthreads();
@@ -426,7 +430,7 @@ __device__ __forceinline__ void select_row(const Params<kMapped>& params, uint32
   if constexpr (kHeld == kResident) row.fit(kThreads << kLoadsLog2 << team.size_log2());
   if (row.length <= params.k) {
     const RowMapping map = mapping_of(params, row_number);
-    const auto out = make_output<kMapped>(params, row_number, row, memory.state.mapping);
+    const auto out = make_output<kMapped, false>(params, row_number, row, memory.state.mapping);
     select_all(out, map, team, params.largest, memory.sort_buffer, memory.list, memory.state);
   } else if constexpr (kHeld == kResident) {
     select_resident<D, S, kLoadsLog2, kMapped>(params, row_number, row, team, memory);
@@ -437,9 +441,7 @@ __device__ __forceinline__ void select_row(const Params<kMapped>& params, uint32
 }
 
 template <Dtype D, Scope S, int kLoadsLog2, uint32_t kHeld, bool kQueued, bool kMapped>
-__global__ void __launch_bounds__(kThreads,
-                                  S == Scope::kCluster || kLoadsLog2 == 2 || kQueued ? 1 : 2)
-    select_kernel(const __grid_constant__ Params<kMapped> params) {
+__device__ __forceinline__ void select_rows(const Params<kMapped>& params) {
   if constexpr (S == Scope::kBlock || ptx::kHasClusters) {
     constexpr int64_t kQueue = kQueued ? kDeepQueue : 0;
     constexpr uint32_t kListed = kHeldOf<D, kLoadsLog2, kHeld> * kThreads;
@@ -450,6 +452,17 @@ __global__ void __launch_bounds__(kThreads,
     select_row<D, S, kLoadsLog2, kHeld, kQueue, kMapped>(
         params, team.row(), find_row<D>(params, team.row()), team, memory);
   }
+}
+
+template <Dtype D, int kLoadsLog2, uint32_t kHeld, bool kQueued, bool kMapped>
+__global__ void __launch_bounds__(kThreads, kLoadsLog2 == 2 || kQueued ? 1 : 2)
+    block_kernel(const __grid_constant__ Params<kMapped> params) {
+  select_rows<D, Scope::kBlock, kLoadsLog2, kHeld, kQueued, kMapped>(params);
+}
+template <Dtype D, int kLoadsLog2, uint32_t kHeld, bool kQueued, bool kMapped>
+__global__ void TL_TOPK_IN_CLUSTERS __launch_bounds__(kThreads, 1)
+    cluster_kernel(const __grid_constant__ Params<kMapped> params) {
+  select_rows<D, Scope::kCluster, kLoadsLog2, kHeld, kQueued, kMapped>(params);
 }
 
 }  // namespace tl_topk

@@ -21,8 +21,8 @@ KernelSymbol symbol_of() {
 template <Dtype D, bool kMapped, int kLoadsLog2, int kHeld, bool kQueued = false>
 KernelSymbol find_select_kernel(const LaunchConfig& config) {
   return config.scope == Scope::kBlock
-             ? symbol_of<select_kernel<D, Scope::kBlock, kLoadsLog2, kHeld, kQueued, kMapped>>()
-             : symbol_of<select_kernel<D, Scope::kCluster, kLoadsLog2, kHeld, kQueued, kMapped>>();
+             ? symbol_of<block_kernel<D, kLoadsLog2, kHeld, kQueued, kMapped>>()
+             : symbol_of<cluster_kernel<D, kLoadsLog2, kHeld, kQueued, kMapped>>();
 }
 
 // Loads in flight per thread: up to 16 elements' worth, as many as a share of several steps takes.
@@ -52,7 +52,7 @@ KernelSymbol find_either(const LaunchConfig& config) {
     case kSomeEntries:
       if (config.queue_bytes > 0) {
         return symbol_of<
-            select_kernel<D, Scope::kCluster, kMostLoadsLog2<D>, kSomeEntries, true, kMapped>>();
+            cluster_kernel<D, kMostLoadsLog2<D>, kSomeEntries, true, kMapped>>();
       }
       return find_select_kernel<D, kMapped, kMostLoadsLog2<D>, kSomeEntries>(config);
     default:

@@ -13,20 +13,13 @@ namespace tl_topk {
 
 constexpr uint32_t kMaxResidual = 256;  // ranked by one comparison a pair; more go to the radix
 
-// What the last block of a grid's row tells its cluster.
-struct __align__(8) Verdict {
-  uint32_t misled;  // not 0: all blocks find the threshold by exact digits
-  uint32_t floor_key;
-};
-
 // See grid_meeting.cuh.
 struct GridState {
   uint64_t all_drew;      // barrier: every block of the cluster has said whether it drew the last
   uint64_t verdict_here;  // barrier
-  Verdict verdict;
+  uint32_t misled;  // the verdict: not 0: all blocks find the threshold by exact digits
   uint32_t drew_last[kMaxClusterBlocks];
   uint32_t ticket;
-  uint32_t highest_floor;  // key
 };
 
 // The fixed part. What follows it, the queue of steps first, begins at a multiple of 128 bytes.
@@ -38,7 +31,8 @@ struct alignas(128) SharedState {
   };
   AnchorScratch anchors;
   BinCounts own;
-  Tally tally;
+  TableCut cut;
+  float floor;
   __align__(16) uint64_t residual[kMaxResidual];  // ranks, read two at a time (leader)
   uint32_t residual_words[kMaxResidual];  // what a mapped launch of free order writes of them
   uint64_t tallied;                       // barrier: all tables are here

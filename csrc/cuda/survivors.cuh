@@ -60,11 +60,13 @@ struct OrderedList {
   // seldom there, and their code is not repeated.
   template <uint32_t kApart = kHeld, typename F>
   static __device__ __forceinline__ void for_some(uint32_t begin, uint32_t end, F&& f) {
+    if constexpr (kApart > 0) {
 #pragma unroll
-    for (uint32_t u = 0; u < kApart; ++u) {
-      const uint32_t i = u * kThreads + threadIdx.x;
-      if (i / kWarp * kWarp >= end) return;
-      f(u, i, i >= begin && i < end);
+      for (uint32_t u = 0; u < kApart; ++u) {
+        const uint32_t i = u * kThreads + threadIdx.x;
+        if (i / kWarp * kWarp >= end) return;
+        f(u, i, i >= begin && i < end);
+      }
     }
     if constexpr (kApart < kHeld) {
 #pragma unroll 1

@@ -20,6 +20,8 @@ class Team;
 template <>
 class Team<Scope::kBlock> {
  public:
+  static constexpr bool kAlone = true;
+
   __device__ Team(SharedState& state, void* sort_buffer, const KernelParams&)
       : state_(state), sort_buffer_(sort_buffer) {}
   __device__ uint32_t row() const { return blockIdx.x; }
@@ -31,7 +33,7 @@ class Team<Scope::kBlock> {
 
   // The block's own table can be read after the next barrier.
   __device__ void send_table() const {
-    if (threadIdx.x < kWarp) keep_table(state_.own, sum_from_top(state_.own), state_.tables[0]);
+    if (threadIdx.x < kWarp) keep_table(state_.own, sum_from_top(state_.own), 0, state_.tables[0]);
   }
   __device__ void await_tables() const {}  // it is here since the barrier after it was sent
   __device__ void exchange_tables() const {
@@ -67,6 +69,8 @@ class Team<Scope::kBlock> {
 template <>
 class Team<Scope::kCluster> {
  public:
+  static constexpr bool kAlone = false;
+
   __device__ Team(SharedState& state, void* sort_buffer, const KernelParams& params)
       : state_(state),
         sort_buffer_(sort_buffer),
@@ -102,13 +106,13 @@ class Team<Scope::kCluster> {
     if (to >= 1u << size_log2_) return;
     const uint32_t lane = threadIdx.x % kWarp;
     const uint2 sums = sum_from_top(state_.own);
-    if (to == rank_) return keep_table(state_.own, sums, state_.tables[rank_]);
+    if (to == rank_) return keep_table(state_.own, sums, size_log2_, state_.tables[rank_]);
     const auto table = ptx::cluster_address(&state_.tables[rank_], to);
     const auto barrier = ptx::cluster_address(&state_.tallied, to);
     ptx::store_async(table + lane * static_cast<uint32_t>(sizeof(uint2)), sums.x, sums.y, barrier);
     if (lane == 0) {
       ptx::store_async(table + static_cast<uint32_t>(sizeof(CountTable::words)),
-                       state_.own.overflow, state_.own.floor_key, barrier);
+                       overflow_of(state_.own, sums, size_log2_), barrier);
     }
   }
   __device__ void await_tables() const {
@@ -124,6 +128,7 @@ class Team<Scope::kCluster> {
     if (threadIdx.x < kWarp) sums = sum_from_top(state_.own);
     __syncthreads();
     if (threadIdx.x < kWarp) offered[lane] = sums;
+    if (threadIdx.x == 0) state_.own.overflow = overflow_of(state_.own, sums, size_log2_);
     meet();
     const uint32_t from = threadIdx.x / kWarp;
     if (from < 1u << size_log2_) {
@@ -133,7 +138,6 @@ class Team<Scope::kCluster> {
       }
       if (lane == 0) {
         table.overflow = ptx::remote_load(ptx::cluster_address(&state_.own.overflow, from));
-        table.floor_key = ptx::remote_load(ptx::cluster_address(&state_.own.floor_key, from));
       }
     }
     meet();
@@ -204,7 +208,7 @@ class Team<Scope::kCluster> {
 
  private:
   static constexpr uint32_t kTableMessageBytes =
-      sizeof(CountTable::words) + sizeof(CountTable::overflow) + sizeof(CountTable::floor_key);
+      sizeof(CountTable::words) + sizeof(CountTable::overflow);
 
   SharedState& state_;
   void* sort_buffer_;

@@ -28,22 +28,22 @@ void run(const LaunchConfig& c, const Params<kMapped>& params) {
   switch (c.entries_per_thread) {
     case kResident:
       if (kDtype == Dtype::kFloat32 && two) {
-        return select_kernel<kDtype, S, kMostLoads - 1, kResident, false, kMapped>(params);
+        return select_rows<kDtype, S, kMostLoads - 1, kResident, false, kMapped>(params);
       }
-      return select_kernel<kDtype, S, 0, kResident, false, kMapped>(params);
+      return select_rows<kDtype, S, 0, kResident, false, kMapped>(params);
     case kFewEntries:
       if (c.queue_bytes > 0) {
-        return select_kernel<kDtype, S, kMostLoads, kFewEntries, true, kMapped>(params);
+        return select_rows<kDtype, S, kMostLoads, kFewEntries, true, kMapped>(params);
       }
-      return select_kernel<kDtype, S, kMostLoads, kFewEntries, false, kMapped>(params);
+      return select_rows<kDtype, S, kMostLoads, kFewEntries, false, kMapped>(params);
     case kSomeEntries:
       if (c.queue_bytes > 0) {
-        return select_kernel<kDtype, Scope::kCluster, kMostLoads, kSomeEntries, true, kMapped>(
+        return select_rows<kDtype, Scope::kCluster, kMostLoads, kSomeEntries, true, kMapped>(
             params);
       }
-      return select_kernel<kDtype, S, kMostLoads, kSomeEntries, false, kMapped>(params);
+      return select_rows<kDtype, S, kMostLoads, kSomeEntries, false, kMapped>(params);
     default:
-      return select_kernel<kDtype, S, kMostLoads, kManyEntries, false, kMapped>(params);
+      return select_rows<kDtype, S, kMostLoads, kManyEntries, false, kMapped>(params);
   }
 }
 

@@ -6,6 +6,8 @@
 #include "cluster.h"
 #include "parts.h"
 
+#define TL_TOPK_IN_CLUSTERS
+
 namespace tl_topk::ptx {
 
 using ClusterAddress = uint32_t;
@@ -98,6 +100,10 @@ void await_copies() {
 }
 inline uint4 load_vector(const uint4* p) { return *p; }
 inline uint32_t keep(uint32_t x) { return x; }
+inline uint32_t add_from_higher(uint32_t x, uint32_t distance) {
+  const uint32_t higher = __shfl_down_sync(~0u, x, distance);
+  return threadIdx.x % 32 + distance < 32 ? x + higher : x;
+}
 inline bool unlikely(bool x) { return x; }
 inline uint32_t lanes_below() { return (1u << threadIdx.x % 32) - 1; }
 
