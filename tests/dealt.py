@@ -97,8 +97,7 @@ def deal(rows: int, width: int, k: int, dtype: str) -> Deal:
     warps = THREADS // WARP
     vectors = -(-width // per_vector)
     steps = max(1, -(-vectors // (loads * THREADS * blocks)))
-    # Of chunks of one vector a lane; the loads of a block that shares a row lie side by side.
-    stream = np.arange(width) // per_vector // WARP // (steps * loads)
+    stream = np.arange(width) // per_vector // WARP // steps  # of chunks of one vector a lane
     warp, turned = np.divmod(stream % (warps * blocks), blocks)
     block = (turned - warp) % blocks
 

@@ -78,9 +78,8 @@ __device__ __forceinline__ void share_row(const Params<kMapped>& params, const R
   constexpr uint32_t kSampleLoads = sample_loads(Scope::kGrid, kPerVector, true);
   constexpr uint32_t kGroupCount = sample_groups(kHeld, kDeepQueue != 0);
   const CommonSample<D, kSampleLoads> sampled(row);
-  const Deal deal(row.vectors(), kLoadsLog2, meeting.block(), meeting.blocks_log2(),
-                  team.kAlone);
-  StepQueue<D, kLoads, kDeepQueue, false> queue(row, deal, memory.queue);
+  const Deal deal(row.vectors(), kLoadsLog2, meeting.block(), meeting.blocks_log2());
+  StepQueue<D, kLoads, kDeepQueue> queue(row, deal, memory.queue);
   MappingReader<Params<kMapped>> mapping;
   mapping.read_integers(params, meeting.row());
   queue.fill(row, deal);
@@ -114,7 +113,7 @@ __device__ __forceinline__ void share_row(const Params<kMapped>& params, const R
     meeting.send_verdict(!done);
   }
   if (meeting.cluster_drew_last() && meeting.await_misled()) {
-    select_slowly(RowRanks<D>(row, team), anchors.floor, out, team, memory,
+    select_slowly(RowRanks<D>(row, team.rank(), team.size_log2()), anchors.floor, out, team, memory,
                   kHeld * kThreads);
     finish(out, team, memory);
   }

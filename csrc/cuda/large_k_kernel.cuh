@@ -97,7 +97,7 @@ __device__ __forceinline__ void select_large_k(const Params<kMapped>& params) {
   if (row.length <= out.k) {
     for (uint32_t i = thread; i < count; i += threads) indices[i] = static_cast<int32_t>(i);
   } else {
-    const RowRanks<D> ranks(row, team);
+    const RowRanks<D> ranks(row, team.rank(), team.size_log2());
     const Threshold t = narrow({0, 64, out.k, row.length}, row.length, out.k, out.k, state.radix,
                                ranks, [&](uint32_t* bins, uint32_t n) { team.sum(bins, n); });
     const Stretch stretch = stretch_of(team, row.length);

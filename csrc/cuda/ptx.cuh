@@ -244,13 +244,32 @@ __device__ __forceinline__ uint4 load_vector(const uint4* p) {
   return v;
 }
 
+// x, computed here: not delayed into a branch that needs it, where nothing else would overlap.
+__device__ __forceinline__ uint32_t keep(uint32_t x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
 // Copies 16 bytes from global to shared memory while the thread goes on. `commit_copies` makes one
 // group of those since the last; `await_copies` waits until at most kNewest groups are under way.
+__device__ __forceinline__ void copy_vector_async(uint32_t to, const uint4* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
 __device__ __forceinline__ void copy_vector_async(uint4* to, const uint4* from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
-                   static_cast<uint32_t>(__cvta_generic_to_shared(to))),
-               "l"(from)
-               : "memory");
+  copy_vector_async(static_cast<uint32_t>(__cvta_generic_to_shared(to)), from);
+}
+// `count` of them, at most kMost: kApart vectors apart in shared memory, `apart` in global memory.
+template <uint32_t kMost, uint32_t kApart>
+__device__ __forceinline__ void copy_vectors_async(uint4* to, const uint4* from, uint32_t apart,
+                                                   uint32_t count) {
+  const uint32_t here = keep(static_cast<uint32_t>(__cvta_generic_to_shared(to)));
+#pragma unroll
+  for (uint32_t u = 0; u < kMost; ++u) {
+    if (u < count) {
+      copy_vector_async(here + u * kApart * static_cast<uint32_t>(sizeof(uint4)),
+                        from + size_t{u} * apart);
+    }
+  }
 }
 __device__ __forceinline__ void commit_copies() {
   asm volatile("cp.async.commit_group;" ::: "memory");
@@ -276,12 +295,6 @@ __device__ __forceinline__ uint32_t add_from_higher(uint32_t x, uint32_t distanc
       "}"
       : "+r"(x)
       : "r"(distance));
-  return x;
-}
-
-// x, computed here: not delayed into a branch that needs it, where nothing else would overlap.
-__device__ __forceinline__ uint32_t keep(uint32_t x) {
-  asm volatile("" : "+r"(x));
   return x;
 }
 

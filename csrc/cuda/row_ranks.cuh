@@ -25,11 +25,8 @@ struct RowRanks {
   Deal deal;
   const uint4* held;  // this thread's vectors, kThreads apart and in the order of the deal, or null
 
-  template <typename Team>
-  __device__ RowRanks(const Row<D>& row_, const Team& team)
-      : row(row_),
-        deal(row_.vectors(), kLoadsLog2, team.rank(), team.size_log2(), Team::kAlone),
-        held(nullptr) {}
+  __device__ RowRanks(const Row<D>& row_, uint32_t block, uint32_t blocks_log2)
+      : row(row_), deal(row_.vectors(), kLoadsLog2, block, blocks_log2), held(nullptr) {}
 
   // Calls f(x, first) for each vector: its elements, NaN outside the row, and the index of the
   // first. kSteps are loaded at once, for one after the other would be waited for: fewer where what

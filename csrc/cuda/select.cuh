@@ -103,15 +103,18 @@ __device__ __forceinline__ bool select_by_cut(const OrderedList<kHeld>& survivor
   uint32_t better = 0;
   uint32_t also = 0;  // the other of two: none waits for another
   constexpr uint32_t kAtOnce = 4;
-#pragma unroll 1
-  for (uint32_t i = first; i - first < (c.inside + 1) / 2; i += kAtOnce << lanes_log2) {
+  const auto compare = [&](uint32_t i) {
 #pragma unroll
     for (uint32_t j = 0; j < kAtOnce; ++j) {
       const ulonglong2 two = pairs[i + (j << lanes_log2)];
       better += two.x > mine;
       also += two.y > mine;
     }
-  }
+  };
+  compare(first);
+  const uint32_t turn = kAtOnce << lanes_log2;  // pairs
+#pragma unroll 1
+  for (uint32_t i = turn; 2 * i < c.inside; i += turn) compare(first + i);
   better += also;
   better += __shfl_xor_sync(kAllLanes, better, 1);
   if (lanes_log2 > 1) better += __shfl_xor_sync(kAllLanes, better, 2);

@@ -153,7 +153,7 @@ __device__ __noinline__ void finish_otherwise(const Params<kMapped>& params, uin
   if (!state.cut.found() ||
       !select_crowded<kEntries>(memory.list, listed, map, out, team, state)) {
     if constexpr (kHeld == kResident) {
-      const Deal deal(row.vectors(), kLoadsLog2, team.rank(), team.size_log2(), team.kAlone);
+      const Deal deal(row.vectors(), kLoadsLog2, team.rank(), team.size_log2());
       uint4 loaded[kLoads];
       load_step<D, kLoads>(row, deal, deal.step(0), loaded);
       float x[kLoads * Row<D>::kPerVector];
@@ -161,11 +161,11 @@ __device__ __noinline__ void finish_otherwise(const Params<kMapped>& params, uin
       const ResidentRanks<D, kLoads> ranks(x, row, deal);
       select_slowly(ranks, state.floor, out, team, memory, kRoom);
     } else {
-      RowRanks<D> ranks(row, team);
+      RowRanks<D> ranks(row, team.rank(), team.size_log2());
       if constexpr (kQueue != 0) {
         static_assert(RowRanks<D>::kLoads == kLoads, "dealt out as the queue is");
-        if (ranks.deal.steps <= StepQueue<D, kLoads, kQueue, S == Scope::kBlock>::kDepth) {
-          ranks.held = StepQueue<D, kLoads, kQueue, S == Scope::kBlock>::slots(row, memory.queue);
+        if (ranks.deal.steps <= StepQueue<D, kLoads, kQueue>::kDepth) {
+          ranks.held = StepQueue<D, kLoads, kQueue>::slots(row, memory.queue);
         }
       }
       select_slowly(ranks, state.floor, out, team, memory, kRoom);
@@ -261,7 +261,7 @@ __device__ __forceinline__ void select_resident(const Params<kMapped>& params, u
   Entry* const list = memory.list;
 
   // The loads go out first; everything that needs no score is done while they are under way.
-  const Deal deal(row.vectors(), kLoadsLog2, team.rank(), team.size_log2(), team.kAlone);
+  const Deal deal(row.vectors(), kLoadsLog2, team.rank(), team.size_log2());
   const CommonSample<D, kCommonSample ? kSampleLoads : 0> sampled(row);
   uint4 loaded[kLoads];
   load_step<D, kLoads>(row, deal, deal.step(0), loaded);
@@ -379,8 +379,8 @@ __device__ __forceinline__ void select_stepwise(const Params<kMapped>& params, u
 
   // The sample goes first: the floor is found while the queue fills.
   const CommonSample<D, kCommonSample ? kSampleLoads : 0> sampled(row);
-  const Deal deal(row.vectors(), kLoadsLog2, team.rank(), team.size_log2(), team.kAlone);
-  StepQueue<D, kLoads, kQueue, S == Scope::kBlock> queue(row, deal, memory.queue);
+  const Deal deal(row.vectors(), kLoadsLog2, team.rank(), team.size_log2());
+  StepQueue<D, kLoads, kQueue> queue(row, deal, memory.queue);
   MappingReader<Params<kMapped>> mapping;
   mapping.read_integers(params, row_number);
   queue.fill(row, deal);

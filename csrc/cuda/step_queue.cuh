@@ -43,7 +43,7 @@ constexpr uint32_t kQueueSlack = 128;
 
 // Of `kBytes` in shared memory. Threads read back what they asked for themselves, so no barrier is
 // needed. Loads into registers would not do: one that is awaited waits for those after it.
-template <Dtype D, int kLoads, int64_t kBytes, bool kAlone>
+template <Dtype D, int kLoads, int64_t kBytes>
 class StepQueue {
  public:
   // Steps that are under way at once.
@@ -53,10 +53,14 @@ class StepQueue {
   __device__ __forceinline__ StepQueue(const Row<D>& row, const Deal& deal, unsigned char* memory)
       : mine_(slots(row, memory)),
         first_(ptx::keep(row.index(deal.vector(0, 0)))),
-        from_load_(kAlone ? ptx::keep(row.index(deal.vector(1, 0)) - first_) : kLoad),
-        whole_(is_whole(0, row) && is_whole(deal.steps - 1, row) ? 1 : 0),
+        stride_(ptx::keep(row.index(deal.vector(1, 0)) - first_)),
+        whole_(0),
         edge_(kNone) {
-    if (whole_ == 0) read_edge(row, deal);
+    const bool before = static_cast<int32_t>(first_) < 0;  // begins before the row
+    const uint32_t last = index(deal.steps - 1, 0) + (kPerVector - 1);
+#pragma unroll
+    for (uint32_t u = 0; u < kLoads; ++u) whole_ += !before && last + u * stride_ < row.length;
+    if (whole_ < kLoads) read_edge(row, deal, before);
   }
 
   // This thread's slots, kThreads apart. They lie as the row does relative to the 128 bytes of a
@@ -76,15 +80,9 @@ class StepQueue {
   __device__ __forceinline__ void push(uint32_t i, const Row<D>& row, const Deal& deal) const {
     if (i < deal.steps) {
       const uint32_t step = deal.step(i);
-      if (whole_ != 0 || is_whole(step, row)) {
-        const auto* const from = reinterpret_cast<const uint4*>(row.first + index(step, 0));
-#pragma unroll
-        for (uint32_t u = 0; u < kLoads; ++u) {
-          ptx::copy_vector_async(slot(i, u), from + size_t{u} * (from_load_ / kPerVector));
-        }
-      } else {
-        push_edges(i, step, row);
-      }
+      const auto* const from = reinterpret_cast<const uint4*>(row.first + index(step, 0));
+      ptx::copy_vectors_async<kLoads, kThreads>(slot(i, 0), from, stride_ / kPerVector, whole_);
+      if (whole_ < kLoads) push_edges(i, step, row);
     }
     ptx::commit_copies();
   }
@@ -112,55 +110,47 @@ class StepQueue {
  private:
   using Raw = typename Row<D>::Raw;
   static constexpr uint32_t kPerVector = Row<D>::kPerVector;
-  static constexpr uint32_t kLoad = kWarp * kPerVector;  // elements of a warp's load
-  static constexpr uint32_t kChunk = kLoads * kLoad;     // and of its step, where they are one piece
   static constexpr uint32_t kNone = ~0u;
-
-  // Do all loads of a step lie in the row, those of the warp's other lanes too?
-  __device__ __forceinline__ bool is_whole(uint32_t step, const Row<D>& row) const {
-    const uint32_t begin = index(step, 0) - threadIdx.x % kWarp * kPerVector;
-    const uint32_t last = begin + (kLoads - 1) * from_load_ + (kLoad - 1);
-    return begin < row.length && last < row.length;
-  }
 
   // Reads the vector of this thread's that lies partly in the row, of which there seldom are two:
   // early, for behind all that is asked for below it would arrive last.
-  __device__ __forceinline__ void read_edge(const Row<D>& row, const Deal& deal) {
+  __device__ __forceinline__ void read_edge(const Row<D>& row, const Deal& deal, bool before) {
+    constexpr uint32_t kStride = kWarp * kPerVector;  // from one step to the next
     uint32_t step = 0;
-    uint32_t u = 0;
-    if (static_cast<int32_t>(first_) >= 0) {
-      // From the vector of this lane's that has the row's last element, or lies before it.
-      if (first_ >= row.length) return;
-      uint32_t rest = row.length - 1 - first_;
-      u = kAlone ? min(rest / from_load_, kLoads - 1u) : rest / kLoad % kLoads;
-      if (kAlone) rest -= u * from_load_;
-      if (rest % kLoad >= kPerVector - 1) return;  // the row ends with a vector, or between them
-      step = kAlone ? rest / kLoad : rest / kChunk;
-      if (step >= deal.steps) return;
+    if (!before) {
+      const uint32_t begin = first_ + whole_ * stride_;
+      if (static_cast<int32_t>(begin) >= static_cast<int32_t>(row.length)) return;
+      const uint32_t rest = row.length - 1 - begin;
+      if (rest % kStride >= kPerVector - 1) return;  // the row ends with a vector, or between them
+      step = rest / kStride;
     }
-    const uint32_t at = index(step, u);
+    const uint32_t at = index(step, before ? 0 : whole_);
 #pragma unroll
     for (uint32_t j = 0; j < kPerVector; ++j) {
       edge_raw_[j] = at + j < row.length ? row.first[at + j] : static_cast<Raw>(~Raw{0});
     }
-    edge_ = deal.order(step) * kLoads + u;
+    edge_ = deal.order(step);
   }
   // What has been read goes where the rest of its step is.
   __device__ __forceinline__ void put_edge(uint32_t i) const {
-    if (i != edge_ / kLoads) return;
-    auto* const to = reinterpret_cast<Raw*>(slot(i, edge_ % kLoads));
+    if (i != edge_) return;
+    const bool before = static_cast<int32_t>(first_) < 0;
+    auto* const to = reinterpret_cast<Raw*>(slot(i, before ? 0 : whole_));
 #pragma unroll
     for (uint32_t j = 0; j < kPerVector; ++j) to[j] = edge_raw_[j];
   }
 
-  // Of a step that does not lie in the row as a whole.
+  // The loads that do not lie in the row at every step. Those that never do are put there once.
   __device__ __forceinline__ void push_edges(uint32_t i, uint32_t step, const Row<D>& row) const {
 #pragma unroll 1
-    for (uint32_t u = 0; u < kLoads; ++u) {
+    for (uint32_t u = whole_; u < kLoads; ++u) {
+      const bool never =
+          static_cast<int32_t>(first_ + u * stride_) >= static_cast<int32_t>(row.length);
+      if (never && i >= kDepth) break;
       const uint32_t v = (index(step, u) + row.misaligned) / kPerVector;
       if (row.is_inside(v)) {
         ptx::copy_vector_async(slot(i, u), row.address(v));
-      } else if (i * kLoads + u != edge_) {
+      } else if (i != edge_ || u != (static_cast<int32_t>(first_) < 0 ? 0 : whole_)) {
         *slot(i, u) = row.load_edge(v);
       }
     }
@@ -170,7 +160,7 @@ class StepQueue {
   __device__ __forceinline__ void pop(uint32_t i, uint32_t flip,
                                       float (&x)[kLoads * Row<D>::kPerVector]) const {
     ptx::await_copies<kDepth - 1>();
-    if (whole_ == 0) put_edge(i);
+    put_edge(i);
     uint4 loaded[kLoads];
 #pragma unroll
     for (uint32_t u = 0; u < kLoads; ++u) loaded[u] = *slot(i, u);
@@ -193,7 +183,7 @@ class StepQueue {
       const uint32_t e = __ffs(mine) - 1;
       const uint32_t u = e / kPerVector;
       const auto* const raw = reinterpret_cast<const typename Row<D>::Raw*>(slot(i, u));
-      cursor.put_if(row.widen(raw[e % kPerVector]), start + u * from_load_ + e % kPerVector, true);
+      cursor.put_if(row.widen(raw[e % kPerVector]), start + u * stride_ + e % kPerVector, true);
     }
   }
 
@@ -202,20 +192,20 @@ class StepQueue {
   }
   // Of the first element of load u.
   __device__ __forceinline__ uint32_t index(uint32_t step, uint32_t u) const {
-    return first_ + step * (kAlone ? kLoad : kChunk) + u * from_load_;
+    return first_ + step * (kWarp * kPerVector) + u * stride_;
   }
 
   uint4* mine_;
-  uint32_t first_;      // index of this lane's first element
-  uint32_t from_load_;  // elements from one load to the next
-  uint32_t whole_;      // 1: all steps of this warp lie in the row; else 0
-  uint32_t edge_;       // the load, in order, whose vector lies partly in the row, or kNone
+  uint32_t first_;   // index of this lane's first element
+  uint32_t stride_;  // elements from one load to the next
+  uint32_t whole_;   // so many of the loads lie in the row at every step
+  uint32_t edge_;    // when the vector is taken that lies partly in the row, or kNone
   Raw edge_raw_[kPerVector];
 };
 
 // With no shared memory to spare: one step, in registers.
-template <Dtype D, int kLoads, bool kAlone>
-class StepQueue<D, kLoads, 0, kAlone> {
+template <Dtype D, int kLoads>
+class StepQueue<D, kLoads, 0> {
  public:
   __device__ __forceinline__ StepQueue(const Row<D>&, const Deal&, unsigned char*) {}
   __device__ __forceinline__ void fill(const Row<D>& row, const Deal& deal) {

@@ -20,8 +20,6 @@ class Team;
 template <>
 class Team<Scope::kBlock> {
  public:
-  static constexpr bool kAlone = true;
-
   __device__ Team(SharedState& state, void* sort_buffer, const KernelParams&)
       : state_(state), sort_buffer_(sort_buffer) {}
   __device__ uint32_t row() const { return blockIdx.x; }
@@ -69,8 +67,6 @@ class Team<Scope::kBlock> {
 template <>
 class Team<Scope::kCluster> {
  public:
-  static constexpr bool kAlone = false;
-
   __device__ Team(SharedState& state, void* sort_buffer, const KernelParams& params)
       : state_(state),
         sort_buffer_(sort_buffer),

@@ -86,6 +86,11 @@ inline void wait_for_previous_kernel() {}
 inline void copy_vector_async(uint4* to, const uint4* from) {
   emulated::fibers[emulated::current].copies.push_back({to, from});
 }
+template <uint32_t kMost, uint32_t kApart>
+void copy_vectors_async(uint4* to, const uint4* from, uint32_t apart, uint32_t count) {
+  if (count > kMost) emulated::give_up("copies more vectors than it may");
+  for (uint32_t u = 0; u < count; ++u) copy_vector_async(to + u * kApart, from + u * apart);
+}
 inline void commit_copies() {
   emulated::Fiber& fiber = emulated::fibers[emulated::current];
   fiber.groups.push_back(fiber.copies);
