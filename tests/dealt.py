@@ -114,13 +114,13 @@ def deal(rows: int, width: int, k: int, dtype: str) -> Deal:
         stream = load * warps + thread // WARP
         vector = (stream * steps + steps // 2) * WARP + thread % WARP
     else:
-        lines = THREADS // LINE  # of a load
-        each = max(vectors // LINE, sample_loads * lines) // sample_loads
-        stride = each // lines
+        lines = sample_loads * THREADS // LINE
+        stride = max(vectors // LINE // lines, 1)
         period = stride * LINE * per_vector
-        line = thread // LINE
+        line = (load * THREADS + thread) // LINE
         place = (line * _GOLDEN_RATIO % 2**32) * stride >> 32
-        vector = (load * each + line * each // lines + place) * LINE + thread % LINE
+        begin = line * max(vectors // LINE, lines) // lines
+        vector = (begin + place) * LINE + thread % LINE
     index = vector[:, np.newaxis] * per_vector + np.arange(per_vector)
     group = np.full(width, -1)
     sampled = np.zeros(width, bool)

@@ -49,13 +49,9 @@ struct CommonSample {
   uint4 loaded[kLoads];
 
   __device__ __forceinline__ explicit CommonSample(const Row<D>& row) {
-    // Strides that are rounded down end before the row does: of one just below two lines for each
-    // of the sample, half way.
-    const uint32_t lines = max(row.vectors() / kLine, kLoads * kSampled);
-    const uint32_t each = lines / kLoads;  // every load takes its part of the row
-    const uint32_t first = vector(each);
+    const uint32_t vectors = row.vectors();
 #pragma unroll
-    for (uint32_t u = 0; u < kLoads; ++u) loaded[u] = row.load(first + u * each * kLine);
+    for (uint32_t u = 0; u < kLoads; ++u) loaded[u] = row.load(vector(u, vectors));
   }
   __device__ __forceinline__ void widen(uint32_t flip, float (&x)[kLoads * kPerVector]) const {
 #pragma unroll
@@ -66,13 +62,14 @@ struct CommonSample {
   }
 
  private:
-  static constexpr uint32_t kLine = 8;
-  static constexpr uint32_t kSampled = kThreads / kLine;  // lines of a load, a power of two
-
-  // This thread's, of so many lines.
-  static __device__ __forceinline__ uint32_t vector(uint32_t lines) {
-    constexpr uint32_t kGoldenRatio = 0x9e3779b9;  // times 2^-32
-    const uint32_t line = threadIdx.x / kLine;
+  static __device__ __forceinline__ uint32_t vector(uint32_t u, uint32_t vectors) {
+    constexpr uint32_t kLine = 8;
+    constexpr uint32_t kSampled = kLoads * kThreads / kLine;  // lines, a power of two
+    constexpr uint32_t kGoldenRatio = 0x9e3779b9;             // times 2^-32
+    const uint32_t line = (u * kThreads + threadIdx.x) / kLine;
+    // Strides that are rounded down end before the row does: of one just below two lines for each
+    // of the sample, half way.
+    const uint32_t lines = max(vectors / kLine, kSampled);
     const uint32_t begin = __umulhi(line * (~0u / kSampled + 1), lines);  // line * lines / kSampled
     const uint32_t place = __umulhi(line * kGoldenRatio, lines / kSampled);
     return (begin + place) * kLine + threadIdx.x % kLine;

@@ -15,6 +15,35 @@
 
 namespace tl_topk {
 
+// How many of the residual rank before `mine`: one comparison a pair, shared by 2^kLanesLog2 lanes,
+// few enough for all of the residual to be ranked at once. Past its end lie zeros, worse than any.
+template <uint32_t kLanesLog2>
+__device__ __forceinline__ uint32_t count_better(uint64_t mine, const uint64_t* residual,
+                                                 uint32_t inside) {
+  constexpr uint32_t kLanes = 1u << kLanesLog2;
+  constexpr uint32_t kMost = kThreads / kLanes;
+  static_assert(kMost <= kMaxResidual);
+  constexpr uint32_t kAtOnce = 4;
+  const auto* const pairs =
+      reinterpret_cast<const ulonglong2*>(residual) + threadIdx.x % kLanes;
+  uint32_t better = 0;
+  uint32_t also = 0;  // the other of two: none waits for another
+#pragma unroll 1
+  for (uint32_t i = 0; i < kMost / 2; i += kAtOnce * kLanes) {
+    if (i > 0 && 2 * i >= inside) break;
+#pragma unroll
+    for (uint32_t j = 0; j < kAtOnce; ++j) {
+      const ulonglong2 two = pairs[i + j * kLanes];
+      better += two.x > mine;
+      also += two.y > mine;
+    }
+  }
+  better += also;
+#pragma unroll
+  for (uint32_t d = 1; d < kLanes; d *= 2) better += __shfl_xor_sync(kAllLanes, better, d);
+  return better;
+}
+
 // The cut's bin goes to the leader, everything above it to its slot; then the leader ranks the at
 // most kMaxResidual elements of the bin, and the best of them win too. `pages` are those of a
 // mapped launch; `by_value` puts what lies above the cut into order of value, or says that it
@@ -91,35 +120,16 @@ __device__ __forceinline__ bool select_by_cut(const OrderedList<kHeld>& survivor
   if (!team.leads()) return written;
 
   team.await_residual();
-  // One comparison a pair: a few lanes rank one of the residual together, the fewer the more there
-  // are. Past its end lie zeros, worse than any.
+  // The more there are, the fewer lanes rank one.
   const uint32_t lanes_log2 = c.inside <= kThreads / 8 ? 3 : c.inside <= kThreads / 4 ? 2 : 1;
-  static_assert(kMaxResidual == kThreads / 2);
   if (threadIdx.x / kWarp * kWarp >> lanes_log2 >= c.inside) return written;
   const uint32_t element = threadIdx.x >> lanes_log2;
-  const uint32_t first = threadIdx.x & ((1u << lanes_log2) - 1);
   const uint64_t mine = state.residual[element];
-  const auto* const pairs = reinterpret_cast<const ulonglong2*>(state.residual);
-  uint32_t better = 0;
-  uint32_t also = 0;  // the other of two: none waits for another
-  constexpr uint32_t kAtOnce = 4;
-  const auto compare = [&](uint32_t i) {
-#pragma unroll
-    for (uint32_t j = 0; j < kAtOnce; ++j) {
-      const ulonglong2 two = pairs[i + (j << lanes_log2)];
-      better += two.x > mine;
-      also += two.y > mine;
-    }
-  };
-  compare(first);
-  const uint32_t turn = kAtOnce << lanes_log2;  // pairs
-#pragma unroll 1
-  for (uint32_t i = turn; 2 * i < c.inside; i += turn) compare(first + i);
-  better += also;
-  better += __shfl_xor_sync(kAllLanes, better, 1);
-  if (lanes_log2 > 1) better += __shfl_xor_sync(kAllLanes, better, 2);
-  if (lanes_log2 > 2) better += __shfl_xor_sync(kAllLanes, better, 4);
-  if (first != 0 || element >= c.inside) return written;
+  const uint32_t better =
+      !ptx::unlikely(lanes_log2 < 3) ? count_better<3>(mine, state.residual, c.inside)
+      : lanes_log2 == 2              ? count_better<2>(mine, state.residual, c.inside)
+                                     : count_better<1>(mine, state.residual, c.inside);
+  if (threadIdx.x % (1u << lanes_log2) != 0 || element >= c.inside) return written;
   const uint32_t at = c.above + better;
   if (at >= out.k) return written;
   if constexpr (kMapped) {
