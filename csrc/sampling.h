@@ -46,14 +46,14 @@ TL_TOPK_HD float quick_sqrt(float x) {
 // `takes` says: few from each warp and far apart, so that the group also represents a row whose
 // neighbouring elements are alike, a sorted one above all.
 struct alignas(16) SamplePlan {  // read at once
-  uint8_t warps;         // that a group's lanes come from; a power of two
-  uint8_t loads;         // of each lane that may be taken
-  uint8_t thin;          // takes one in so many; a power of two, at most `warps`
-  uint8_t per_load;      // elements of each load taken
-  uint8_t groups;        // with anything in them
-  uint8_t low_rank;      // 1-based rank, among group maxima, of the floor
-  uint8_t ceiling_rank;  // of the value that the k-th element almost surely does not exceed
-  uint8_t reach_rank;    // at or below the floor's
+  uint8_t warps;                 // that a group's lanes come from; a power of two
+  uint8_t loads;                 // of each lane that may be taken
+  uint8_t thin;                  // takes one in so many; a power of two, at most `warps`
+  uint8_t per_load;              // elements of each load taken
+  uint8_t groups;                // with anything in them
+  uint8_t low_rank;              // 1-based rank, among group maxima, of the floor
+  uint8_t ceiling_rank;          // of the value that the k-th element almost surely does not exceed
+  uint8_t reach_rank;            // at or below the floor's
   uint8_t reach;   // how many times as far beyond the ceiling as from that rank to it bins must go
   bool has_floor;  // false: the sample is too small to reject anything
 

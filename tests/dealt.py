@@ -97,12 +97,14 @@ def deal(rows: int, width: int, k: int, dtype: str) -> Deal:
     warps = THREADS // WARP
     vectors = -(-width // per_vector)
     steps = max(1, -(-vectors // (loads * THREADS * blocks)))
-    stream = np.arange(width) // per_vector // WARP // steps  # of chunks of one vector a lane
+    alone = config.scope == "block"
+    entries, queue = _staging(config)
+    side_by_side = not alone and queue == 0
+    # Of chunks of one vector a lane.
+    stream = np.arange(width) // per_vector // WARP // (steps * (loads if side_by_side else 1))
     warp, turned = np.divmod(stream % (warps * blocks), blocks)
     block = (turned - warp) % blocks
 
-    alone = config.scope == "block"
-    entries, queue = _staging(config)
     sample_loads = loads if alone else 1
     if queue > 0 and not alone:
         sample_loads = (16 if config.scope == "grid" else 8) // per_vector

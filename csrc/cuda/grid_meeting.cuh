@@ -22,8 +22,7 @@ class GridMeeting {
         cluster_log2_(params.blocks_log2),
         blocks_log2_(params.blocks_log2 + params.clusters_log2) {
     auto* const at = static_cast<unsigned char*>(params.workspace);
-    constexpr uint32_t kRowBytes =
-        kMaxGridBlocks * kGridHeadBytes + kGridEntries * sizeof(Entry);
+    constexpr uint32_t kRowBytes = kMaxGridBlocks * kGridHeadBytes + kGridEntries * sizeof(Entry);
     tickets_ = reinterpret_cast<uint32_t*>(at) + row();
     counts_ = reinterpret_cast<uint32_t*>(at + kCounterBytes + size_t{row()} * kRowBytes);
   }

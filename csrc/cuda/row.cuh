@@ -114,24 +114,30 @@ __device__ __forceinline__ Row<D> find_row(const Params& params, uint32_t r) {
   return {first, static_cast<uint32_t>(below), length, params.largest ? 0u : Element<D>::kSigns};
 }
 
-// Which vectors a warp reads. The row is cut into chunks of one vector a lane; `slots` streams, one
-// per (load in flight, warp, block), each walk through `steps` consecutive chunks. So the first
-// step of all streams together samples the whole row evenly, and neighbouring chunks go to
-// different blocks: a sorted row burdens no block more than another. Nor does a periodic one, for
-// from warp to warp the blocks take turns. The first step is the middle one of each stream, no
-// better and no worse than the stream where the row is sorted.
+// Which vectors a warp reads. The row is cut into chunks of one vector a lane; streams, one per
+// (load in flight, warp, block), each walk through `steps` consecutive chunks. So the first step of
+// all streams together samples the whole row evenly, and neighbouring chunks go to different
+// blocks: a sorted row burdens no block more than another. Nor does a periodic one, for from warp
+// to warp the blocks take turns. The first step is the middle one of each stream, no better and no
+// worse than the stream where the row is sorted.
+//
+// Where `side_by_side`, a warp's loads are one stream: fewer instructions, but winners that lie
+// together are then the same warp's.
 struct Deal {
-  uint32_t stream;  // this warp's first stream
-  uint32_t stride;  // from one of its streams to the next: warps * blocks
+  uint32_t first;      // this warp's first chunk
+  uint32_t from_load;  // chunks from one load of a step to the next
+  uint32_t from_step;  // and from one step to the next
   uint32_t steps;
 
   __device__ __forceinline__ Deal(uint32_t vectors, uint32_t loads_log2, uint32_t block,
-                                  uint32_t blocks_log2)
-      : stride(kWarps << blocks_log2) {
+                                  uint32_t blocks_log2, bool side_by_side = false) {
     const uint32_t warp = threadIdx.x / kWarp;
-    stream = (warp << blocks_log2) + ((block + warp) & ((1u << blocks_log2) - 1));
+    const uint32_t stream = (warp << blocks_log2) + ((block + warp) & ((1u << blocks_log2) - 1));
     const uint32_t step_log2 = loads_log2 + kWarpsLog2 + 5 + blocks_log2;  // vectors a step
     steps = ptx::keep((vectors + (1u << step_log2) - 1) >> step_log2);
+    from_step = side_by_side ? 1u << loads_log2 : 1;
+    from_load = side_by_side ? 1 : steps * (kWarps << blocks_log2);
+    first = stream * steps * from_step;
   }
 
   // The i-th step to be taken, of `steps`.
@@ -147,7 +153,7 @@ struct Deal {
 
   // The vector that this lane reads as load u of a step; past the row's end when there is none.
   __device__ __forceinline__ uint32_t vector(uint32_t u, uint32_t step) const {
-    return ((u * stride + stream) * steps + step) * kWarp + threadIdx.x % kWarp;
+    return (first + u * from_load + step * from_step) * kWarp + threadIdx.x % kWarp;
   }
 };
 

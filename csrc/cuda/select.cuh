@@ -24,8 +24,7 @@ __device__ __forceinline__ uint32_t count_better(uint64_t mine, const uint64_t* 
   constexpr uint32_t kMost = kThreads / kLanes;
   static_assert(kMost <= kMaxResidual);
   constexpr uint32_t kAtOnce = 4;
-  const auto* const pairs =
-      reinterpret_cast<const ulonglong2*>(residual) + threadIdx.x % kLanes;
+  const auto* const pairs = reinterpret_cast<const ulonglong2*>(residual) + threadIdx.x % kLanes;
   uint32_t better = 0;
   uint32_t also = 0;  // the other of two: none waits for another
 #pragma unroll 1
@@ -125,10 +124,10 @@ __device__ __forceinline__ bool select_by_cut(const OrderedList<kHeld>& survivor
   if (threadIdx.x / kWarp * kWarp >> lanes_log2 >= c.inside) return written;
   const uint32_t element = threadIdx.x >> lanes_log2;
   const uint64_t mine = state.residual[element];
-  const uint32_t better =
-      !ptx::unlikely(lanes_log2 < 3) ? count_better<3>(mine, state.residual, c.inside)
-      : lanes_log2 == 2              ? count_better<2>(mine, state.residual, c.inside)
-                                     : count_better<1>(mine, state.residual, c.inside);
+  const uint32_t better = !ptx::unlikely(lanes_log2 < 3)
+                              ? count_better<3>(mine, state.residual, c.inside)
+                          : lanes_log2 == 2 ? count_better<2>(mine, state.residual, c.inside)
+                                            : count_better<1>(mine, state.residual, c.inside);
   if (threadIdx.x % (1u << lanes_log2) != 0 || element >= c.inside) return written;
   const uint32_t at = c.above + better;
   if (at >= out.k) return written;

@@ -48,6 +48,11 @@ struct SharedMemory {
 template <Dtype D, int kLoadsLog2, uint32_t kHeld>
 constexpr uint32_t kHeldOf = kHeld == kResident ? Row<D>::kPerVector << kLoadsLog2 : kHeld;
 
+// How a share is dealt out (row.cuh). A block alone has its sample in its first step; and what lies
+// in a queue is listed one by one, which takes longer the more of it one warp has.
+template <Scope S, int64_t kQueue>
+constexpr bool kSideBySide = S != Scope::kBlock && kQueue == 0;
+
 template <uint32_t kListed, int64_t kQueue>
 __device__ __forceinline__ SharedMemory own_memory(const KernelParams& params) {
   extern __shared__ __align__(alignof(SharedState)) unsigned char shared_memory[];
@@ -94,8 +99,7 @@ __device__ __noinline__ void select_all(const Output<D, kMapped> out, const RowM
 
 // What all tables say.
 template <Scope S>
-__device__ __forceinline__ TableCut find_cut(uint32_t k, const Team<S>& team,
-                                             SharedState& state) {
+__device__ __forceinline__ TableCut find_cut(uint32_t k, const Team<S>& team, SharedState& state) {
   team.await_tables();
   mark(kPhaseExchange);
   tally_tables(state.tables, team.size_log2(), k, state.cut);
@@ -148,12 +152,12 @@ __device__ __noinline__ void finish_otherwise(const Params<kMapped>& params, uin
   const Team<S> team(state, memory.sort_buffer, params);
   Row<D> row = find_row<D>(params, row_number);
   if constexpr (kHeld == kResident) row.fit(kLoads * kThreads << team.size_log2());
-  const auto out = make_output<kMapped, true>(params, row_number, row, state.mapping, team.size_log2());
+  const auto out =
+      make_output<kMapped, true>(params, row_number, row, state.mapping, team.size_log2());
   const uint32_t listed = state.tables[team.rank()].count(0);  // none where the list overflowed
-  if (!state.cut.found() ||
-      !select_crowded<kEntries>(memory.list, listed, map, out, team, state)) {
+  if (!state.cut.found() || !select_crowded<kEntries>(memory.list, listed, map, out, team, state)) {
     if constexpr (kHeld == kResident) {
-      const Deal deal(row.vectors(), kLoadsLog2, team.rank(), team.size_log2());
+      const Deal deal(row.vectors(), kLoadsLog2, team.rank(), team.size_log2(), kSideBySide<S, 0>);
       uint4 loaded[kLoads];
       load_step<D, kLoads>(row, deal, deal.step(0), loaded);
       float x[kLoads * Row<D>::kPerVector];
@@ -261,13 +265,14 @@ __device__ __forceinline__ void select_resident(const Params<kMapped>& params, u
   Entry* const list = memory.list;
 
   // The loads go out first; everything that needs no score is done while they are under way.
-  const Deal deal(row.vectors(), kLoadsLog2, team.rank(), team.size_log2());
+  const Deal deal(row.vectors(), kLoadsLog2, team.rank(), team.size_log2(), kSideBySide<S, 0>);
   const CommonSample<D, kCommonSample ? kSampleLoads : 0> sampled(row);
   uint4 loaded[kLoads];
   load_step<D, kLoads>(row, deal, deal.step(0), loaded);
   MappingReader<Params<kMapped>> mapping;
   mapping.read_integers(params, row_number);
-  const auto out = make_output<kMapped, true>(params, row_number, row, state.mapping, team.size_log2());
+  const auto out =
+      make_output<kMapped, true>(params, row_number, row, state.mapping, team.size_log2());
   prepare<kSampleLoads, kGroups, kCommonSample>(params, row, state);
   out.clear_marks(memory.sort_buffer);
   team.open();
@@ -379,12 +384,13 @@ __device__ __forceinline__ void select_stepwise(const Params<kMapped>& params, u
 
   // The sample goes first: the floor is found while the queue fills.
   const CommonSample<D, kCommonSample ? kSampleLoads : 0> sampled(row);
-  const Deal deal(row.vectors(), kLoadsLog2, team.rank(), team.size_log2());
+  const Deal deal(row.vectors(), kLoadsLog2, team.rank(), team.size_log2(), kSideBySide<S, kQueue>);
   StepQueue<D, kLoads, kQueue> queue(row, deal, memory.queue);
   MappingReader<Params<kMapped>> mapping;
   mapping.read_integers(params, row_number);
   queue.fill(row, deal);
-  const auto out = make_output<kMapped, true>(params, row_number, row, state.mapping, team.size_log2());
+  const auto out =
+      make_output<kMapped, true>(params, row_number, row, state.mapping, team.size_log2());
   prepare<kSampleLoads, kGroupCount, kCommonSample>(params, row, state);
   out.clear_marks(memory.sort_buffer);
   team.open();

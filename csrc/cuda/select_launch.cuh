@@ -51,8 +51,7 @@ KernelSymbol find_either(const LaunchConfig& config) {
       return find_select_kernel<D, kMapped, kMostLoadsLog2<D>, kFewEntries>(config);
     case kSomeEntries:
       if (config.queue_bytes > 0) {
-        return symbol_of<
-            cluster_kernel<D, kMostLoadsLog2<D>, kSomeEntries, true, kMapped>>();
+        return symbol_of<cluster_kernel<D, kMostLoadsLog2<D>, kSomeEntries, true, kMapped>>();
       }
       return find_select_kernel<D, kMapped, kMostLoadsLog2<D>, kSomeEntries>(config);
     default:

@@ -1,6 +1,7 @@
 // config.h: every problem gets a launch that its device can make.
 #include "config.h"
 
+#include <cstddef>
 #include <cstring>
 #include <stdexcept>
 
@@ -33,11 +34,13 @@ bool plans_its_sample(const Problem& p, const LaunchConfig& c) {
                                                  : 1;
   const bool few_blocks = c.entries_per_thread == tl_topk::kSomeEntries && c.queue_bytes > 0;
   const uint32_t groups = few_blocks ? 128 : 64;
-  const tl_topk::SamplePlan plan =
+  tl_topk::SamplePlan plan =
       c.scope == Scope::kBlock ? tl_topk::plan_first_step(width, k, per_vector, of_step, 512)
                                : tl_topk::plan_sample(width, k, per_vector, loads, 512, groups);
-  static_assert(sizeof plan == 10, "bytes without gaps");
-  return std::memcmp(&plan, &c.sample, sizeof plan) == 0;
+  plan.fit(p.order);
+  constexpr size_t kFields = offsetof(tl_topk::SamplePlan, has_floor) + 1;
+  static_assert(kFields == 10, "bytes without gaps");
+  return std::memcmp(&plan, &c.sample, kFields) == 0;
 }
 
 void fits(const Problem& p, const DeviceFacts& device) {
