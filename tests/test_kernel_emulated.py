@@ -137,7 +137,7 @@ def test_what_is_written_instead_of_indices(
 
 
 def rounded_down(x: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Without the eight bits of their keys that make room for the groups' numbers and for a sign."""
+    """Without the eight bits of their keys that make room for a group's number and a sign."""
     bits = x.view(np.uint32)
     rounded = np.where(x < 0, bits | 255, bits & ~np.uint32(255)).view(np.float32)
     return np.where(np.isinf(x), x, rounded)
