@@ -37,7 +37,8 @@ def outputs(scores: Tensor, k: int = K) -> TopK:
 
 def captured(call: Callable[[], object]) -> torch.cuda.CUDAGraph:
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    # torch's own stream to capture on stays that of the device on which the process captured first.
+    with torch.cuda.graph(graph, stream=torch.cuda.Stream()):
         call()
     return graph
 
