@@ -40,7 +40,7 @@ TL_TOPK_HD BinMap make_bin_map(float low, float high, uint32_t bins) {
   const float scale = static_cast<float>(bins - 1) / (high - low);
 #endif
   const float shift = -low * scale;
-  // An infinite scale, or none at all, makes the shift no finite number either.
+  // An infinite scale makes the shift infinite or NaN, and one that is NaN passes no comparison.
   const bool usable = scale >= 0.0f && fabsf(shift) < INFINITY;
   return usable ? BinMap{scale, shift, bins - 1} : BinMap{0.0f, 0.0f, bins - 1};
 }

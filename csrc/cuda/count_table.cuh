@@ -60,9 +60,7 @@ __device__ __forceinline__ uint2 sum_from_top(const BinCounts& counts) {
   sum[0] = sum[1] + mine.x;
   uint32_t above = sum[0];
 #pragma unroll
-  for (uint32_t d = 1; d < kWarp; d *= 2) {
-    above = ptx::add_from_higher(above, d);
-  }
+  for (uint32_t d = 1; d < kWarp; d *= 2) above = ptx::add_from_higher(above, d);
   above -= sum[0];
   const uint32_t both = above << 16 | above;
   return {(sum[1] << 16 | sum[0]) + both, (sum[3] << 16 | sum[2]) + both};

@@ -14,7 +14,7 @@ namespace tl_topk {
 // that maps nothing.
 template <uint32_t kHeld, bool kMapped>
 struct HeldPages {
-  static constexpr uint32_t kPages = 0;
+  static constexpr uint32_t kPages = 0;  // so that the winners' loop is not unrolled
 
   template <Dtype D>
   __device__ __forceinline__ HeldPages(const OrderedList<kHeld>&, const Output<D, false>&,
