@@ -89,6 +89,18 @@ def test_rows_are_aimed_at_what_is_sampled(
         np.testing.assert_allclose(anchors, (floor, 0, of_bin * (dealt.BINS - 1)), rtol=1e-6)
 
 
+@pytest.mark.parametrize("problem", test_dealt.PROBLEMS.values(), ids=test_dealt.PROBLEMS)
+def test_one_block_has_all_of_its_share_in_the_last_bin(
+    build: Build, problem: tuple[int, int, int, str]
+) -> None:
+    """Where counts of all blocks need not fit in half a word, the share is listed all the same."""
+    rows, _, k, dtype = problem
+    given = dealt.deal(*problem)
+    row = quantize((given.block == given.blocks // 3).astype(np.float64), dtype)
+    for wanted, order in ((1000, "index"), (4096, "index"), (k, "any")):
+        build(dtype).check(Oracle(row), min(wanted, given.width), order, clusters=rows == 1)
+
+
 @pytest.fixture(scope="module")
 def mapping_kernels(tmp_path_factory: pytest.TempPathFactory) -> EmulatedKernels:
     return EmulatedKernels.build("float32", tmp_path_factory.mktemp("mapping"), mapped=True)

@@ -42,7 +42,7 @@ struct __align__(16) CountTable {
   uint32_t words[kTableWords];  // bins 2i (low half) and 2i + 1
   uint32_t overflow;
 
-  // Also of the bin after the last, where `overflow` lies: 0 of all tables that are used.
+  // Also of the bin after the last, where the low half of `overflow` lies.
   __device__ __forceinline__ uint32_t count(uint32_t bin) const {
     return reinterpret_cast<const uint16_t*>(this)[bin];
   }
@@ -67,10 +67,11 @@ __device__ __forceinline__ uint2 sum_from_top(const BinCounts& counts) {
 }
 
 // By lane 0, of what it has summed: could the block not keep all, or does it have so many that sums
-// over all blocks need not fit in half a word?
+// over all blocks need not fit in half a word? The low half, which is read as the count of the bin
+// after the last, is 0 where the block has listed any.
 __device__ __forceinline__ uint32_t overflow_of(const BinCounts& counts, uint2 sums,
                                                 uint32_t blocks_log2) {
-  return counts.overflow | (sums.x & 0xffff) >> (16 - blocks_log2);
+  return counts.overflow | (sums.x & 0xffff) >> (16 - blocks_log2) << 16;
 }
 
 // Makes it of what each lane of a warp has summed.
