@@ -405,7 +405,8 @@ def gathered(given: Deal, rng: np.random.Generator) -> Rows:
         "what is loaded for the sample": given.loaded,
         "what is not": ~given.loaded,
     }
-    rows: Rows = {}
+    of_one = given.block == given.blocks // 3
+    rows: Rows = {"a block's whole share, all equal": quantize(of_one.astype(float), given.dtype)}
     for name, where in places.items():
         rows[f"the best are in {name}"] = quantize(
             np.where(where, normal + 20, normal), given.dtype

@@ -47,7 +47,7 @@ def check(engine: Target, rows: int, k: int, made: Rows) -> None:
     scores, labels = matrix(made)
     if rows == 1:
         for row, label in zip(scores, labels, strict=True):
-            engine.check(Oracle(row, labels=[label]), (k,), ("any", "value"))
+            engine.check(Oracle(row, labels=[label]), (k,), ("any", "index", "value"))
         return
     for begin in range(0, len(scores), rows):
         some = scores[begin : begin + rows]
@@ -55,7 +55,7 @@ def check(engine: Target, rows: int, k: int, made: Rows) -> None:
         oracle = Oracle(some, labels=labels[begin : begin + rows])
         whole = Oracle(some[repeated], labels=[oracle.labels[i] for i in repeated])  # type: ignore[index]
         whole.__dict__["ranked"] = [oracle.ranked[i] for i in repeated]  # each is sorted once
-        engine.check(whole, (k,), ("any", "value"))
+        engine.check(whole, (k,), ("any", "index", "value"))
 
 
 @pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)

@@ -34,9 +34,9 @@ bool plans_its_sample(const Problem& p, const LaunchConfig& c) {
                                                  : 1;
   const bool few_blocks = c.entries_per_thread == tl_topk::kSomeEntries && c.queue_bytes > 0;
   const uint32_t groups = few_blocks ? 128 : 64;
-  tl_topk::SamplePlan plan =
-      c.scope == Scope::kBlock ? tl_topk::plan_first_step(width, k, per_vector, of_step, 512)
-                               : tl_topk::plan_sample(width, k, per_vector, loads, 512, groups);
+  tl_topk::SamplePlan plan = c.scope == Scope::kBlock
+                                 ? tl_topk::plan_first_step(width, k, per_vector, of_step, 512)
+                                 : tl_topk::plan_sample(width, k, per_vector, loads, 512, groups);
   plan.fit(p.order);
   constexpr size_t kFields = offsetof(tl_topk::SamplePlan, has_floor) + 1;
   static_assert(kFields == 10, "bytes without gaps");
