@@ -66,7 +66,8 @@ def _endurance(results: list[dict[str, Any]]) -> Iterable[Shown]:
         if result["passed"]:
             figure = f"{result['count']:,}: no wrong answer, no hang"
             if "lost_bytes" in result:
-                figure += ", no memory lost"
+                lost = result["lost_bytes"] / 2**20
+                figure += f", {lost:.0f} MiB less memory free" if lost else ", no memory lost"
         else:
             figure = f"**failed: {result.get('note') or result.get('problem', result)}**"
         yield result["what"], figure
