@@ -31,7 +31,7 @@ def main() -> None:
     python -m bench case --rows 4 --width 1M   one case of your own
     python -m bench peers                      who else could take part here
     python -m bench compare OLD.json NEW.json  exit status 1 where the new one is slower
-    python -m bench report                     README's tables and bench/figures from the JSON
+    python -m bench report                     all tables in documents, and figures, from the JSON
     python -m bench.host_overhead --help       what a call costs the CPU
     python -m bench.phases --help              where a launch spends its time
 
@@ -184,7 +184,9 @@ def compare_runs(context: click.Context, old: Path, new: Path) -> None:
 
 @main.command()
 def report() -> None:
-    """Make README's tables and bench/figures again, from bench/results/*.json alone."""
+    """Make the tables of README, bench/FIGURES.md and bench/tilelang.md and all of bench/figures
+    again, from bench/results/*.json alone.
+    """
     from bench.report import write_report  # needs matplotlib, which measuring does not
 
     for path in write_report():

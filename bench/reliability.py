@@ -9,10 +9,7 @@ from typing import Any
 from bench.results import RESULTS, Document, load
 from bench.tables import Table, markdown
 
-__all__ = ["BEGIN", "END", "FILES", "reliability_section", "reliability_table"]
-
-BEGIN = "<!-- reliability: begin (made by make report from bench/results) -->"
-END = "<!-- reliability: end -->"
+__all__ = ["FILES", "reliability_section", "reliability_table"]
 
 #: Files of results, in the table's order; those that are there are shown.
 FILES = (
@@ -123,4 +120,4 @@ def reliability_section(folder: Path = RESULTS) -> str:
     documents = {name: load(path) for name, path in paths.items() if path.exists()}
     if not documents:
         return ""
-    return markdown(reliability_table(documents)).replace("---:", "---")  # nothing to line up
+    return markdown(reliability_table(documents), numbers=False)

@@ -1,4 +1,6 @@
-"""README's tables, those of bench/tilelang.md, and all figures: from bench/results/*.json alone."""
+"""The tables of README, bench/FIGURES.md and bench/tilelang.md, and all figures: from
+bench/results/*.json alone.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,15 @@ from pathlib import Path
 
 from bench.figures import draw
 from bench.published import PUBLISHED
-from bench.readme import FIGURES_DIRECTORY, MANIFEST, README, documents, readme_with, results_files
+from bench.readme import README, readme_with
+from bench.recorded import (
+    DOCUMENT,
+    FIGURES_DIRECTORY,
+    MANIFEST,
+    document_with,
+    documents,
+    results_files,
+)
 from bench.results import sha256
 from bench.tile_report import write_tile_report
 
@@ -20,4 +30,5 @@ def write_report() -> list[Path]:
     inputs = {path.name: sha256(path) for path in [*results_files(), PUBLISHED]}
     MANIFEST.write_text(json.dumps(inputs, indent=1) + "\n")
     README.write_text(readme_with(README.read_text()))
-    return [*figures, *write_tile_report(), MANIFEST, README]
+    DOCUMENT.write_text(document_with(DOCUMENT.read_text()))
+    return [*figures, *write_tile_report(), MANIFEST, README, DOCUMENT]

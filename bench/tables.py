@@ -1,4 +1,4 @@
-"""Results as tables: for the terminal after a run, and as Markdown for the README."""
+"""Results as tables: for the terminal after a run, and as Markdown for documents."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from bench.results import (
 )
 from bench.targets import HOSTILE_FACTOR, TARGETS
 
-__all__ = ["Table", "by_case", "console_table", "markdown", "source_line", "table_of"]
+__all__ = ["Table", "by_case", "console_table", "markdown", "source", "source_line", "table_of"]
 
 _TORCH = "torch.topk"
 
@@ -312,9 +312,16 @@ def console_table(document: Document) -> ConsoleTable:
     return shown
 
 
-def markdown(table: Table) -> str:
-    rule = ["---"] + ["---:"] * (len(table.header) - 1)
+def markdown(table: Table, *, numbers: bool = True) -> str:
+    """With numbers, all columns but the first are lined up on the right."""
+    rule = ["---"] + ["---:" if numbers else "---"] * (len(table.header) - 1)
     return "\n".join(f"| {' | '.join(row)} |" for row in [table.header, rule, *table.rows])
+
+
+def source(name: str, document: Document, folder: str) -> str:
+    """A link to the record ``name`` in ``folder``, its command and its origin."""
+    path = f"{folder}{name}.json"
+    return f"[{path}]({path}): `{document.command}`, {source_line(document)}."
 
 
 def source_line(document: Document) -> str:

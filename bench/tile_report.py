@@ -11,15 +11,15 @@ import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
 from bench.cases import length_name
+from bench.marked import replaced
 from bench.plotting import COLOURS, GREY, HATCHES, STYLE, length_axis, line_style, time_axis, titled
 from bench.results import PHASES_SUITE, RESULTS, Document, is_right, load
-from bench.tables import Table, markdown, source_line, table_of
+from bench.tables import Table, markdown, source, table_of
 
 __all__ = ["DOCUMENT", "document_with", "write_tile_report"]
 
 DOCUMENT = RESULTS.parent / "tilelang.md"
 _FIGURES = RESULTS.parent / "figures"
-_MARK = "<!-- {}: made by python -m bench.tile_report -->"
 _SUITES = ("tilelang", "tile_phases", PHASES_SUITE, "tile_host")
 
 #: The phases of both kinds of kernel under common names.
@@ -114,8 +114,7 @@ def _phase_table(documents: dict[str, Document]) -> Table:
 
 
 def _source(document: Document) -> str:
-    path = f"results/{document.suite}.json"
-    return f"[{path}]({path}): `{document.command}`, {source_line(document)}."
+    return source(document.suite, document, "results/")
 
 
 def _parts(documents: dict[str, Document]) -> dict[str, str]:
@@ -150,12 +149,7 @@ def document_with(text: str) -> str:
         ValueError: a marker is missing.
     """
     for name, part in _parts(_documents()).items():
-        begin, end = _MARK.format(name), _MARK.format(f"end of {name}")
-        before, found, rest = text.partition(begin)
-        _, closed, after = rest.partition(end)
-        if not found or not closed:
-            raise ValueError(f"{DOCUMENT.name} lacks the markers {begin} and {end}")
-        text = f"{before}{begin}\n{part}\n{end}{after}"
+        text = replaced(text, name, part, DOCUMENT.name)
     return text
 
 

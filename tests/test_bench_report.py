@@ -1,4 +1,4 @@
-"""What is made of results: tables, figures, README."""
+"""What is made of results: tables, figures, README, bench/FIGURES.md."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 # Where pytest was not started as a module, or there is no checkout, bench is not importable.
 pytest.importorskip("bench", reason="run as python -m pytest in a checkout")
 
-from bench import readme, suites, variants
+from bench import marked, readme, recorded, suites, tile_report, variants
 from bench.cases import Case
 from bench.contenders import TorchTopK
 from bench.phases import phases_of
@@ -282,55 +282,140 @@ def test_wrong_answers_are_in_no_figure(tmp_path: Path) -> None:
     assert figures.FIGURES["crossover"]({FUSED_SUITE: document(FUSED_SUITE, [fused])}) is None
 
 
-def test_readme_section_is_replaced_and_only_that() -> None:
-    reliability = f"{readme.reliability.BEGIN}\n{readme.reliability.END}\n"
-    text = f"{reliability}before\n{readme.BEGIN}\nwhat was there\n{readme.END}\nafter\n"
+def between(part: str, old: str = "") -> str:
+    begin, end = marked.marks(part)
+    return f"{begin}\n{old}{end}\n"
+
+
+def test_readme_sections_are_replaced_and_only_they() -> None:
+    text = f"{between('reliability')}before\n{between('speed', 'what was there')}after\n"
     made = readme.readme_with(text)
-    assert made.startswith(f"{readme.reliability.BEGIN}\n")
-    assert f"{readme.reliability.END}\nbefore\n{readme.BEGIN}\n" in made
-    assert made.endswith(f"{readme.END}\nafter\n")
+    (begin, _), (_, end) = marked.marks("speed"), marked.marks("reliability")
+    assert made.startswith(f"{marked.marks('reliability')[0]}\n")
+    assert f"{end}\nbefore\n{begin}\n" in made
+    assert made.endswith(f"{marked.marks('speed')[1]}\nafter\n")
     assert "what was there" not in made
     assert readme.readme_with(made) == made
-    with pytest.raises(ValueError, match="lacks the markers"):
+    with pytest.raises(ValueError, match=r"^README.md lacks the markers"):
         readme.readme_with("nothing")
 
 
-def test_long_tables_are_folded_and_published_figures_explained(
+def keep(folder: Path, name: str, suite: str, commit: str, date: str) -> None:
+    results = run_small(Case(1, 16384), contenders=[ours(), TorchTopK()]).results
+    made = replace(document(suite, results), commit=commit, date=date)
+    made.save(folder / f"{name}.json")
+
+
+def test_sections_of_the_figures_document_are_replaced_and_only_they(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readme, "RESULTS", tmp_path)
-    results = run_small(Case(1, 16384), contenders=[ours(), TorchTopK()]).results
-    for suite in ("grid", "seed"):
-        document(suite, results).save(tmp_path / f"{suite}.json")
-    made = readme.section()
-    seed, grid = made.split("### Over rows")
+    monkeypatch.setattr(recorded, "RESULTS", tmp_path)
+    for suite in ("short", "grid", "seed"):
+        keep(tmp_path, suite, suite, "abc", "2026-11-30T01:00:00+00:00")
+    text = f"{between('contents')}\n## First: one\n{between('records')}{between('benchmarks')}end\n"
+    made = recorded.document_with(text)
+    assert recorded.document_with(made) == made
+    assert made.endswith(f"{marked.marks('benchmarks')[1]}\nend\n")
+    assert made.startswith(
+        f"{marked.marks('contents')[0]}\n"
+        "- [First](#first-one)\n"
+        "- [The founding table](#the-founding-table-one-row-k--2048-microseconds)\n"
+    )
+    assert "One call" not in made  # README has it
+    seed, grid = made.split("## Over rows, lengths")
     assert "*published* were measured by others" in seed
     assert "<details>" not in seed
     assert "<details><summary>All cells</summary>\n\n| case |" in grid
+    assert "](figures/latency.svg)" in grid
+    assert "[results/grid.json](results/grid.json): `" in grid
+    with pytest.raises(ValueError, match=r"^FIGURES.md lacks the markers .*contents"):
+        recorded.document_with(text.replace("contents", "else"))
 
 
-def test_readme_is_up_to_date_with_the_recorded_results() -> None:
+def test_readme_shows_one_call_and_of_which_commit_its_figure_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorded, "RESULTS", tmp_path)
+    assert readme.speed_section() == ""
+    keep(tmp_path, "short", "short", "abc", "2026-11-30T01:00:00+00:00")
+    alone = readme.speed_section()
+    assert alone.startswith("### One call, microseconds")
+    assert "](bench/figures/latency.svg)" in alone
+    assert "[bench/results/short.json](bench/results/short.json): `" in alone
+    keep(tmp_path, "grid", "grid", "abc", "2026-11-30T01:00:00+00:00")
+    assert readme.speed_section() == alone
+    keep(tmp_path, "grid", "grid", "def", "2026-11-30T01:00:00+00:00")
+    assert readme.speed_section() == f"{alone} The figure is drawn from the grid, of commit def."
+
+
+def test_records_by_commit(tmp_path: Path) -> None:
+    keep(tmp_path, "short", "short", "new", "2026-12-01T02:00:00+00:00")
+    keep(tmp_path, "grid", "grid", "new", "2026-11-30T01:00:00+00:00")
+    keep(tmp_path, "short_old", "short", "old", "2026-11-30T02:00:00+00:00")
+    keep(tmp_path, "check_cpu", "check", "new", "2026-12-02T01:00:00+00:00")  # README has it
+    table = recorded.records_table(tmp_path)
+    assert table.header == ["records", "commit", "date"]
+    assert table.rows == [
+        [
+            "[grid](results/grid.json), [short](results/short.json)",
+            "new",
+            "2026-11-30 to 2026-12-01",
+        ],
+        ["[short_old](results/short_old.json)", "old", "2026-11-30"],
+    ]
+
+
+def test_documents_are_up_to_date_with_the_recorded_results() -> None:
     text = readme.README.read_text()
     assert readme.readme_with(text) == text, "run make report"
+    text = recorded.DOCUMENT.read_text()
+    assert recorded.document_with(text) == text, "run make report"
+    for path in recorded.results_files():
+        assert f"[{path.stem}](results/{path.name})" in text
 
 
 def test_figures_are_up_to_date_with_the_recorded_results() -> None:
-    drawn_from = json.loads(readme.MANIFEST.read_text()) if readme.MANIFEST.exists() else {}
-    recorded = [*readme.results_files(), PUBLISHED] if readme.results_files() else []
-    assert drawn_from == {path.name: sha256(path) for path in recorded}, "run make report"
-    shown = re.findall(r"\((bench/figures/[^)]*\.svg)\)", readme.section())
-    for path in (readme.README.parent / name for name in shown):
-        assert path.exists(), "run make report"
-        assert path.with_suffix(".png").exists(), "run make report"
+    drawn_from = json.loads(recorded.MANIFEST.read_text()) if recorded.MANIFEST.exists() else {}
+    inputs = [*recorded.results_files(), PUBLISHED] if recorded.results_files() else []
+    assert drawn_from == {path.name: sha256(path) for path in inputs}, "run make report"
+    for path in (readme.README, recorded.DOCUMENT):
+        for shown in re.findall(r"\(([^)]*figures/[^)]*\.svg)\)", path.read_text()):
+            assert (path.parent / shown).exists(), "run make report"
+            assert (path.parent / shown).with_suffix(".png").exists(), "run make report"
+
+
+def test_every_figure_is_shown() -> None:
+    figures = pytest.importorskip("bench.figures", reason="matplotlib is not installed")
+    text = readme.README.read_text() + recorded.DOCUMENT.read_text()
+    assert set(re.findall(r"figures/(\w+)\.svg\)", text)) == set(figures.FIGURES)
+
+
+@pytest.mark.parametrize(
+    "path", [readme.README, recorded.DOCUMENT, tile_report.DOCUMENT], ids=lambda path: path.name
+)
+def test_links_lead_somewhere(path: Path) -> None:
+    text = path.read_text()
+    links = re.findall(r"\]\(([^)\s]+)\)", text)
+    for label, link in re.findall(r"^\[(.+)\]: (\S+)$", text, re.MULTILINE):
+        assert text.count(f"[{label}]") > 1, label
+        links.append(link)
+    assert links
+    for link in links:
+        name, _, place = link.partition("#")
+        target = path.parent / name if name else path
+        assert target.exists(), link
+        if place:
+            headings = re.findall("^#+ (.+)$", target.read_text(), re.MULTILINE)
+            assert place in map(marked.anchor, headings), link
 
 
 def test_results_are_traceable() -> None:
-    for path in readme.results_files():
-        recorded = load(path)
-        assert recorded.command.startswith("python -m bench"), path
-        assert re.fullmatch(r"[0-9a-f]{7,40}", recorded.commit), path
+    for path in recorded.results_files():
+        result = load(path)
+        assert result.command.startswith("python -m bench"), path
+        assert re.fullmatch(r"[0-9a-f]{7,40}", result.commit), path
         named = {"cpu", "cores", "python", "torch", "tl_topk"}
-        if "gpu" in recorded.machine:
+        if "gpu" in result.machine:
             named |= {"driver", "cuda", "copy_tb_per_s"}
-        assert named <= {name for name, fact in recorded.machine.items() if fact}, path
-        datetime.fromisoformat(recorded.date)
+        assert named <= {name for name, fact in result.machine.items() if fact}, path
+        datetime.fromisoformat(result.date)

@@ -10,7 +10,7 @@ from bench.results import RESULTS
 
 def test_the_document_shows_what_is_recorded() -> None:
     text = tile_report.DOCUMENT.read_text()
-    assert tile_report.document_with(text) == text, "run `python -m bench.tile_report`"
+    assert tile_report.document_with(text) == text, "run make report"
     for suite in ("tilelang", "tile_phases", "tile_host"):
         assert f"(results/{suite}.json)" in text
         assert (RESULTS / f"{suite}.json").is_file()
