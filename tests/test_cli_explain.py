@@ -43,14 +43,39 @@ def test_scored_problems() -> None:
 
 
 def test_for_people(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("COLUMNS", "80")
     result = run(*PROBLEM, "--device", "h100")
     assert result.exit_code == 0
-    for part in ("backend dsmem: ", "derived", "chosen", "pipelined", "cluster 16", "estimate, us"):
+    for part in ("backend dsmem: ", "derived", "chosen", "pipelined", "cluster 16", "estimate"):
         assert part in result.output
+    assert "not cpu: it needs the scores on 'cpu', they lie on 'cuda:0'\n" in result.output
     here = run("--rows", 1, "--length", 100, "--k", 5, "--device", "cpu")
     assert here.exit_code == 0
     assert "backend cpu" in here.output
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+@pytest.mark.parametrize("policy", ["model", "rule"])
+def test_scored_problems_for_people(
+    columns: int, policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which candidate is which, and nothing is cut off or broken into lines."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    keys = ("--heads", 64, "--next-n", 2, "--paged", "--device", "h100", "--policy", policy)
+    lines = run(*PROBLEM, *keys).output.splitlines()
+    apart, fused = "scores first, then dsmem", "fused in one kernel (pipelined)"
+    for name, is_chosen in ((apart, policy == "model"), (fused, policy == "rule")):
+        (row,) = (line for line in lines if line.startswith(f"│ {name} "))
+        assert "132 blocks" in row
+        assert " us │ derived" in row
+        assert ("chosen" in row) == is_chosen
+    assert lines[-1] == "not cpu: it needs queries and keys on 'cpu', they lie on 'cuda:0'"
+    assert not any("…" in line for line in lines)
+    if policy == "model":
+        assert lines[0].startswith(f"backend dsmem: '{apart}' with ")
+        assert f", '{fused}' next with " in lines[0]
+    refused = run(*PROBLEM, *keys, "--order", "index").output
+    assert f"\nnot {fused}: the fused kernel serves order='any' alone" in refused
 
 
 @pytest.mark.parametrize(

@@ -232,6 +232,12 @@ def test_reasons_of_the_model() -> None:
         f"'dsmem' (select) with {first.config} has the least estimate, {first.estimate_us:.1f} us,"
         f" 'pipelined' next with {other.estimate_us:.1f} us"
     )
+    scored = model(ready(1, 65536, scoring=Scoring(64)))
+    assert scored.reason == (
+        f"'scores first, then dsmem' with 132 blocks a row has the least estimate,"
+        f" {scored.candidates[0].estimate_us:.1f} us, 'fused in one kernel (pipelined)' next with"
+        f" {scored.candidates[1].estimate_us:.1f} us"
+    )
     derived = model(ready(1, 65536, gpu=NAMED["h100"]))
     assert derived.reason.endswith(
         "; derived from another GPU's constants, nothing was measured on NVIDIA H100 80GB HBM3"

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import click
+from rich.console import JustifyMethod
 from rich.table import Table
 
 from tl_topk.cli.common import json_option, print_json, show
+from tl_topk.dispatch.decision import IN_WORDS
 from tl_topk.explain import Explanation
 from tl_topk.explain import explain as ask
 from tl_topk.problem import DTYPES, KEY_FORMATS, ORDERS
@@ -40,24 +42,29 @@ def explain(rows: int, length: int, k: int, as_json: bool, **options: Any) -> No
 
 
 def _show(answer: Explanation) -> None:
+    """Those that can serve the problem as a table, and below it why the others cannot."""
     table = Table()
-    for heading in ("candidate", "launch", "estimate, us", "basis", ""):
-        is_text = heading == ""  # which alone may be broken into lines
-        is_number = heading.startswith("estimate")
-        table.add_column(heading, justify="right" if is_number else "left", no_wrap=not is_text)
+    for heading in ("candidate", "launch", "estimate", "basis", ""):
+        justify: JustifyMethod = "right" if heading == "estimate" else "left"
+        table.add_column(heading, justify=justify, no_wrap=True)
+    refused = []
     for place, candidate in enumerate(answer["candidates"]):
-        us = candidate["estimate_us"]
+        words, us = IN_WORDS.get(candidate["kernel"]), candidate["estimate_us"]
+        if candidate["refusal"]:
+            refused.append(f"not {words or candidate['backend']}: {candidate['refusal']}")
+            continue
         table.add_row(
-            candidate["name"],
+            words or candidate["name"],
             _launch(candidate["config"]),
-            "-" if us is None else f"{us:.1f}",
+            "-" if us is None else f"{us:.1f} us",
             candidate["basis"],
-            candidate["refusal"] or ("chosen" if place == 0 else ""),
+            "chosen" if place == 0 else "",
         )
-    show(f"backend {answer['backend']}: {answer['reason']}", table)
+    show(f"backend {answer['backend']}: {answer['reason']}", table, *refused)
 
 
 def _launch(config: dict[str, Any] | None) -> str:
     if config is None or not config["grid_blocks"]:
         return "-"
-    return f"{config['grid_blocks']} blocks, {config['blocks_per_row']} a row"
+    blocks, per_row = config["grid_blocks"], config["blocks_per_row"]
+    return f"{blocks} blocks" + (f", {per_row} a row" if per_row < blocks else "")

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from tl_topk.problem import Problem
 
-__all__ = ["Candidate", "Config", "Decision", "Policy"]
+__all__ = ["IN_WORDS", "Candidate", "Config", "Decision", "Policy"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,11 @@ class Candidate:
 #: The kernels of problems whose scores are made first.
 FUSED = "fused"
 SCORE_AND_SELECT = "dsmem after scores"
+#: What they do, for people.
+IN_WORDS = {
+    FUSED: "fused in one kernel (pipelined)",
+    SCORE_AND_SELECT: "scores first, then dsmem",
+}
 
 
 @dataclass(frozen=True, slots=True)

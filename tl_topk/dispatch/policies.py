@@ -10,7 +10,7 @@ from functools import cache
 from tl_topk.backends import BACKENDS
 from tl_topk.dispatch.calibration import measured_times
 from tl_topk.dispatch.candidates import candidates, check_served
-from tl_topk.dispatch.decision import Candidate, Decision, Policy
+from tl_topk.dispatch.decision import IN_WORDS, Candidate, Decision, Policy
 from tl_topk.problem import Problem, one_of
 
 __all__ = ["POLICIES", "fixed", "measured", "model", "policy_named", "rule"]
@@ -174,7 +174,12 @@ def _what(problem: Problem) -> str:
 
 def _named(candidate: Candidate) -> str:
     scope = "" if candidate.config is None else f" with {candidate.config}"
-    return f"{candidate.backend!r} ({candidate.kernel}){scope}"
+    kernel = "" if candidate.kernel in IN_WORDS else f" ({candidate.kernel})"
+    return f"{_quoted(candidate)}{kernel}{scope}"
+
+
+def _quoted(candidate: Candidate) -> str:
+    return repr(IN_WORDS.get(candidate.kernel, candidate.backend))
 
 
 def _us(candidate: Candidate) -> str:
@@ -185,15 +190,15 @@ def _by_estimate(problem: Problem, choices: list[Candidate]) -> str:
     first = choices[0]
     if len([c for c in choices if not c.refusal]) == 1:
         return f"{_named(first)} alone can serve {problem.device!r}"
-    unknown = [c.backend for c in choices if not c.refusal and c.estimate_us is None]
+    unknown = [_quoted(c) for c in choices if not c.refusal and c.estimate_us is None]
     if unknown:
         text = f"{_named(first)}, as nothing like this was measured of {' and '.join(unknown)}"
     elif _is_guess(choices[1]) and _time(choices[1]) < _time(first):
-        text = f"{_named(first)} is estimated at {_us(first)}, {choices[1].backend!r} at less"
+        text = f"{_named(first)} is estimated at {_us(first)}, {_quoted(choices[1])} at less"
         text += f", {_us(choices[1])}, but has never been measured there"
     else:
         text = f"{_named(first)} has the least estimate, {_us(first)}"
-        text += f", {choices[1].backend!r} next with {_us(choices[1])}"
+        text += f", {_quoted(choices[1])} next with {_us(choices[1])}"
     if first.basis == "derived" and problem.gpu is not None:
         text += (
             f"; derived from another GPU's constants, nothing was measured on {problem.gpu.name}"
