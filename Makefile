@@ -47,7 +47,9 @@ clean:
 # build folder is its own, for `pip install .` leaves paths in the other that are gone afterwards.
 .venv/package: .venv/tools .venv/settings CMakeLists.txt \
   $(filter csrc/% python_bindings/%,$(NATIVE))
-	@echo 'Building tl_topk, which takes a minute or two.'
+	@echo 'Building tl_topk: pip installs what it needs, then CMake compiles the C++ code and, where'
+	@echo 'nvcc is found, the CUDA kernels. A minute or two; with nvcc and two cores several minutes,'
+	@echo 'in which nothing is printed.'
 	$(BIN)/pip install --quiet --no-build-isolation -C build-dir=build/editable \
 	  -e '.[test,lint,bench,tilelang]'
 	@$(BIN)/python -c 'from tl_topk import _ffi; archs = _ffi.build_info()["architectures"]; \
