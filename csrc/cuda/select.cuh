@@ -43,16 +43,28 @@ __device__ __forceinline__ uint32_t count_better(uint64_t mine, const uint64_t* 
   return better;
 }
 
+// The more there are, the fewer lanes rank one.
+__device__ __forceinline__ uint32_t ranking_lanes_log2(uint32_t inside) {
+  return inside <= kThreads / 8 ? 3 : inside <= kThreads / 4 ? 2 : 1;
+}
+__device__ __forceinline__ uint32_t count_better(uint64_t mine, const uint64_t* residual,
+                                                 uint32_t inside, uint32_t lanes_log2) {
+  return !ptx::unlikely(lanes_log2 < 3) ? count_better<3>(mine, residual, inside)
+         : lanes_log2 == 2              ? count_better<2>(mine, residual, inside)
+                                        : count_better<1>(mine, residual, inside);
+}
+
 // The cut's bin goes to the leader, everything above it to its slot; then the leader ranks the at
 // most kMaxResidual elements of the bin, and the best of them win too. `pages` are those of a
-// mapped launch; `by_value` puts what lies above the cut into order of value, or says that it
-// cannot. True if all winners are in their slots, false if they still have to be put in order.
-template <Dtype D, bool kMapped, Scope S, uint32_t kHeld, typename ByValue>
+// mapped launch. `in_order.by_value()` puts what lies above the cut into order of value, and
+// `in_order.by_index()` all winners into that of index, or they say that they cannot. True if all
+// winners are in their slots, false if they still have to be put in order.
+template <Dtype D, bool kMapped, Scope S, uint32_t kHeld, typename InOrder>
 __device__ __forceinline__ bool select_by_cut(const OrderedList<kHeld>& survivors,
                                               const HeldPages<kHeld, kMapped>& pages,
                                               const TableCut c, const Output<D, kMapped>& out,
                                               const Team<S>& team, SharedState& state,
-                                              ByValue&& by_value) {
+                                              const InOrder& in_order) {
   const bool with_words = pages.known_to_holder_alone();
   const uint32_t residual_bytes = sizeof(uint64_t) + (with_words ? sizeof(uint32_t) : 0);
   if (team.leads() && threadIdx.x == 0) team.expect_residual(c.inside * residual_bytes);
@@ -85,7 +97,7 @@ __device__ __forceinline__ bool select_by_cut(const OrderedList<kHeld>& survivor
   const auto index = [](uint32_t, uint32_t, uint32_t index) { return index; };
   bool written = out.free_order();
   const auto put = [&] {
-    if (out.order == Order::kValue && out.by_all) written = by_value();
+    if (out.order == Order::kValue && out.by_all) written = in_order.by_value();
     if (written && !out.free_order()) return;
     survivors.template for_some<0>(0, above, [&](uint32_t, uint32_t i, bool there) {
       if (there) out.put(team, before.above + i, list[i]);
@@ -99,6 +111,7 @@ __device__ __forceinline__ bool select_by_cut(const OrderedList<kHeld>& survivor
     } else if (out.free_order()) {
       store(pages.to, [&](uint32_t, uint32_t, uint32_t index) { return pages.word(index); });
     } else {
+      if (in_order.by_index()) return true;
       put();
     }
     if (ptx::unlikely(out.free_order() && pages.more)) {
@@ -113,21 +126,18 @@ __device__ __forceinline__ bool select_by_cut(const OrderedList<kHeld>& survivor
   } else if (out.plain()) {  // the common case
     store(out.indices, index);
   } else {
+    if (in_order.by_index()) return true;
     put();
   }
   mark(kPhaseEmit);
   if (!team.leads()) return written;
 
   team.await_residual();
-  // The more there are, the fewer lanes rank one.
-  const uint32_t lanes_log2 = c.inside <= kThreads / 8 ? 3 : c.inside <= kThreads / 4 ? 2 : 1;
+  const uint32_t lanes_log2 = ranking_lanes_log2(c.inside);
   if (threadIdx.x / kWarp * kWarp >> lanes_log2 >= c.inside) return written;
   const uint32_t element = threadIdx.x >> lanes_log2;
   const uint64_t mine = state.residual[element];
-  const uint32_t better = !ptx::unlikely(lanes_log2 < 3)
-                              ? count_better<3>(mine, state.residual, c.inside)
-                          : lanes_log2 == 2 ? count_better<2>(mine, state.residual, c.inside)
-                                            : count_better<1>(mine, state.residual, c.inside);
+  const uint32_t better = count_better(mine, state.residual, c.inside, lanes_log2);
   if (threadIdx.x % (1u << lanes_log2) != 0 || element >= c.inside) return written;
   const uint32_t at = c.above + better;
   if (at >= out.k) return written;
