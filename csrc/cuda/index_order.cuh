@@ -28,10 +28,8 @@ __device__ __forceinline__ void open_marks(const Output<D, kMapped>& out, const 
     static_cast<uint32_t*>(sort_buffer)[i] = 0;
   }
   if (threadIdx.x < kMaxClusterBlocks) state.marks.in_part[threadIdx.x] = 0;
-  if (threadIdx.x == 0) {
-    state.marks.before = 0;
-    team.open_marks();
-  }
+  if (threadIdx.x == 0) state.marks.before = 0;
+  if (threadIdx.x < kWarp && ptx::elect()) team.open_marks();
 }
 
 // Calls f(word, at) for this thread's share of the bits of a part, at most 32 at a time; `at` is the
@@ -107,19 +105,12 @@ __device__ __noinline__ void write_by_index(const Entry* list, const TableCut cu
   mark(kPhaseEmit);
 
   team.await_residual();
-  const uint32_t lanes_log2 = ranking_lanes_log2(cut.inside);
-  if (threadIdx.x / kWarp * kWarp >> lanes_log2 < cut.inside) {
-    const uint32_t element = threadIdx.x >> lanes_log2;
-    const uint64_t mine = state.residual[element];
-    const uint32_t better = count_better(mine, state.residual, cut.inside, lanes_log2);
-    const bool is_first = threadIdx.x % (1u << lanes_log2) == 0;
-    if (is_first && element < cut.inside && cut.above + better < out.k) {
-      const uint32_t index = index_of_rank(mine);
-      const uint32_t part = index >> out.part_log2;
-      if (part == team.rank()) atomicOr(bits + (index & in_part) / 32, 1u << index % 32);
-      if (part < team.rank()) atomicAdd(&state.marks.before, 1u);
-    }
-  }
+  rank_residual(state.residual, cut, out.k, [&](uint32_t, uint64_t rank, uint32_t) {
+    const uint32_t index = index_of_rank(rank);
+    const uint32_t part = index >> out.part_log2;
+    if (part == team.rank()) atomicOr(bits + (index & in_part) / 32, 1u << index % 32);
+    if (part < team.rank()) atomicAdd(&state.marks.before, 1u);
+  });
   team.await_marks();
   __syncthreads();
   const uint32_t first = state.marks.before;

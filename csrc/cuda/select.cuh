@@ -43,15 +43,21 @@ __device__ __forceinline__ uint32_t count_better(uint64_t mine, const uint64_t* 
   return better;
 }
 
-// The more there are, the fewer lanes rank one.
-__device__ __forceinline__ uint32_t ranking_lanes_log2(uint32_t inside) {
-  return inside <= kThreads / 8 ? 3 : inside <= kThreads / 4 ? 2 : 1;
-}
-__device__ __forceinline__ uint32_t count_better(uint64_t mine, const uint64_t* residual,
-                                                 uint32_t inside, uint32_t lanes_log2) {
-  return !ptx::unlikely(lanes_log2 < 3) ? count_better<3>(mine, residual, inside)
-         : lanes_log2 == 2              ? count_better<2>(mine, residual, inside)
-                                        : count_better<1>(mine, residual, inside);
+// Ranks the at most kMaxResidual elements of the cut's bin: calls wins(slot, rank, element) for those
+// among the k best, by one lane each. The more there are, the fewer lanes rank one.
+template <typename F>
+__device__ __forceinline__ void rank_residual(const uint64_t* residual, const TableCut& c,
+                                              uint32_t k, F&& wins) {
+  const uint32_t lanes_log2 = c.inside <= kThreads / 8 ? 3 : c.inside <= kThreads / 4 ? 2 : 1;
+  if (threadIdx.x / kWarp * kWarp >> lanes_log2 >= c.inside) return;
+  const uint32_t element = threadIdx.x >> lanes_log2;
+  const uint64_t mine = residual[element];
+  const uint32_t better = !ptx::unlikely(lanes_log2 < 3) ? count_better<3>(mine, residual, c.inside)
+                          : lanes_log2 == 2 ? count_better<2>(mine, residual, c.inside)
+                                            : count_better<1>(mine, residual, c.inside);
+  if (threadIdx.x % (1u << lanes_log2) != 0 || element >= c.inside) return;
+  const uint32_t at = c.above + better;
+  if (at < k) wins(at, mine, element);
 }
 
 // The cut's bin goes to the leader, everything above it to its slot; then the leader ranks the at
@@ -103,6 +109,12 @@ __device__ __forceinline__ bool select_by_cut(const OrderedList<kHeld>& survivor
       if (there) out.put(team, before.above + i, list[i]);
     });
   };
+  const auto finish_residual = [&](auto&& wins) {
+    mark(kPhaseEmit);
+    if (!team.leads()) return;
+    team.await_residual();
+    rank_residual(state.residual, c, out.k, wins);
+  };
   if constexpr (kMapped) {
     if (with_words) {
       store(pages.to, [&](uint32_t u, uint32_t i, uint32_t index) {
@@ -125,42 +137,34 @@ __device__ __forceinline__ bool select_by_cut(const OrderedList<kHeld>& survivor
     }
   } else if (out.plain()) {  // the common case
     store(out.indices, index);
+    finish_residual([&](uint32_t at, uint64_t rank, uint32_t) {
+      out.indices[at] = static_cast<int32_t>(index_of_rank(rank));
+    });
+    return true;
   } else {
     if (in_order.by_index()) return true;
     put();
   }
-  mark(kPhaseEmit);
-  if (!team.leads()) return written;
-
-  team.await_residual();
-  const uint32_t lanes_log2 = ranking_lanes_log2(c.inside);
-  if (threadIdx.x / kWarp * kWarp >> lanes_log2 >= c.inside) return written;
-  const uint32_t element = threadIdx.x >> lanes_log2;
-  const uint64_t mine = state.residual[element];
-  const uint32_t better = count_better(mine, state.residual, c.inside, lanes_log2);
-  if (threadIdx.x % (1u << lanes_log2) != 0 || element >= c.inside) return written;
-  const uint32_t at = c.above + better;
-  if (at >= out.k) return written;
-  if constexpr (kMapped) {
-    if (out.free_order()) {
-      const uint32_t index = index_of_rank(mine);
-      const auto word =
-          static_cast<int32_t>(with_words ? state.residual_words[element] : pages.word(index));
-      if (!pages.more) {
-        pages.to[at] = word;
-      } else {
-        out.write(at, index, *out.mapping, word);
+  finish_residual([&](uint32_t at, uint64_t rank, uint32_t element) {
+    if constexpr (kMapped) {
+      if (out.free_order()) {
+        const uint32_t index = index_of_rank(rank);
+        const auto word =
+            static_cast<int32_t>(with_words ? state.residual_words[element] : pages.word(index));
+        if (!pages.more) {
+          pages.to[at] = word;
+        } else {
+          out.write(at, index, *out.mapping, word);
+        }
+        return;
       }
-      return true;
     }
-  }
-  if (out.plain()) {
-    out.indices[at] = static_cast<int32_t>(index_of_rank(mine));
-  } else if (written) {
-    out.write(at, index_of_rank(mine));
-  } else {
-    out.put_ranked(team, at, mine);
-  }
+    if (written) {
+      out.write(at, index_of_rank(rank));
+    } else {
+      out.put_ranked(team, at, rank);
+    }
+  });
   return written;
 }
 
