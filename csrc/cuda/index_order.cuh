@@ -32,9 +32,9 @@ __device__ __forceinline__ void open_marks(const Output<D, kMapped>& out, const 
   if (threadIdx.x < kWarp && ptx::elect()) team.open_marks();
 }
 
-// Calls f(word, at) for this thread's share of the bits of a part, at most 32 at a time; `at` is the
-// lowest one's place. However few they are, all threads have some, for each writes its own one by
-// one.
+// Calls f(word, at) for this thread's share of the bits of a part, at most 32 at a time; `at` is
+// the lowest one's place. However few they are, all threads have some, for each writes its own one
+// by one.
 template <typename F>
 __device__ __forceinline__ void for_own_bits(const uint32_t* bits, uint32_t part_log2, F&& f) {
   const uint32_t share_log2 = max(part_log2, kThreadsLog2) - kThreadsLog2;
@@ -84,6 +84,7 @@ __device__ __noinline__ void write_by_index(const Entry* list, const TableCut cu
     if (!team.leads() && threadIdx.x == 0) team.expect_residual(cut.inside * sizeof(uint64_t));
     const uint32_t inside = own.count(cut.bin) - above;
     const uint32_t first = find_places(state.tables, team.rank(), cut.bin).inside;
+#pragma unroll 1
     for (uint32_t i = threadIdx.x; i < inside << team.size_log2(); i += kThreads) {
       const uint32_t to = i & ((1u << team.size_log2()) - 1);
       const uint32_t entry = i >> team.size_log2();
@@ -92,6 +93,7 @@ __device__ __noinline__ void write_by_index(const Entry* list, const TableCut cu
     }
   }
   const uint32_t in_part = (1u << out.part_log2) - 1;
+#pragma unroll 1
   for (uint32_t i = threadIdx.x; i < above; i += kThreads) {
     const uint32_t index = list[i].index;
     const uint32_t part = index >> out.part_log2;

@@ -43,8 +43,8 @@ __device__ __forceinline__ uint32_t count_better(uint64_t mine, const uint64_t* 
   return better;
 }
 
-// Ranks the at most kMaxResidual elements of the cut's bin: calls wins(slot, rank, element) for those
-// among the k best, by one lane each. The more there are, the fewer lanes rank one.
+// Ranks the at most kMaxResidual elements of the cut's bin: calls wins(slot, rank, element) for
+// those among the k best, by one lane each. The more there are, the fewer lanes rank one.
 template <typename F>
 __device__ __forceinline__ void rank_residual(const uint64_t* residual, const TableCut& c,
                                               uint32_t k, F&& wins) {
@@ -135,7 +135,7 @@ __device__ __forceinline__ bool select_by_cut(const OrderedList<kHeld>& survivor
       }
       if (out.indices != nullptr) store(out.indices, index);
     }
-  } else if (out.plain()) {  // the common case
+  } else if (!ptx::unlikely(!out.plain())) {
     store(out.indices, index);
     finish_residual([&](uint32_t at, uint64_t rank, uint32_t) {
       out.indices[at] = static_cast<int32_t>(index_of_rank(rank));

@@ -148,7 +148,8 @@ class Team<Scope::kCluster> {
   __device__ void expect_residual(uint32_t bytes) const {
     ptx::arrive_and_expect(&state_.settled, bytes);
   }
-  // To the place in a block's state, the leader's if none is named, that is `place` in this block's.
+  // To the place in a block's state, the leader's if none is named, that is `place` in this
+  // block's.
   template <typename T>
   __device__ void send_residual(T* place, T x, uint32_t to = 0) const {
     ptx::store_async(ptx::cluster_address(place, to), x, ptx::cluster_address(&state_.settled, to));
@@ -178,19 +179,25 @@ class Team<Scope::kCluster> {
     ptx::init_barrier(&state_.marks.here, 1u << size_log2_);
     ptx::fence_barrier_init();
   }
+  // A block's own bits do not go through the network: it sees them after its next barrier.
   __device__ void send_mark(uint32_t block, uint32_t at) const {
-    const uint32_t* const word = static_cast<uint32_t*>(sort_buffer_) + at / 32;
-    ptx::or_async(ptx::cluster_address(word, block), 1u << at % 32,
-                  ptx::cluster_address(&state_.marks.here, block));
+    uint32_t* const word = static_cast<uint32_t*>(sort_buffer_) + at / 32;
+    if (block == rank_) {
+      atomicOr(word, 1u << at % 32);
+    } else {
+      ptx::or_async(ptx::cluster_address(word, block), 1u << at % 32,
+                    ptx::cluster_address(&state_.marks.here, block));
+    }
   }
-  // By one warp, when all of this block's are counted: to every block also how many there are in the
-  // parts before its own.
+  // By one warp, when all of this block's are counted: to every block also how many there are in
+  // the parts before its own.
   __device__ void announce_marks() const {
     const uint32_t to = threadIdx.x % kWarp;
     const bool is_block = to < 1u << size_log2_;
-    const uint32_t sent = is_block ? state_.marks.in_part[to] : 0;
-    const uint32_t before = warp_inclusive_sum(sent) - sent;
+    const uint32_t in_part = is_block ? state_.marks.in_part[to] : 0;
+    const uint32_t before = warp_inclusive_sum(in_part) - in_part;
     if (!is_block) return;
+    const uint32_t sent = to == rank_ ? 0 : in_part;
     const auto barrier = ptx::cluster_address(&state_.marks.here, to);
     ptx::add_async(ptx::cluster_address(&state_.marks.before, to), before, barrier);
     ptx::arrive_and_expect_at(barrier, (sent + 1) * static_cast<uint32_t>(sizeof(uint32_t)));
