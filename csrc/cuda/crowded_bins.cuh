@@ -77,7 +77,7 @@ __device__ __forceinline__ bool divide_bins(HeldEntries<kHeld>& held, BinMap map
 // How winners are put in order there: once they are all known.
 struct InOrderLater {
   __device__ bool by_value() const { return false; }
-  __device__ bool by_index() const { return false; }
+  __device__ bool by_index(Places) const { return false; }
 };
 
 // From the tables to the winners off the usual path. False, and nothing done, where the sample

@@ -76,20 +76,20 @@ __device__ __noinline__ void write_marked(const Output<D, kMapped> out, const Te
 // Writes all winners; the leader has been sent the cut's bin already. Called by all blocks.
 template <Dtype D, bool kMapped, Scope S>
 __device__ __noinline__ void write_by_index(const Entry* list, const TableCut cut,
-                                            const Output<D, kMapped> out, const Team<S> team,
-                                            uint32_t* bits, SharedState& state) {
+                                            const Places before, const Output<D, kMapped> out,
+                                            const Team<S> team, uint32_t* bits,
+                                            SharedState& state) {
   const CountTable& own = state.tables[team.rank()];
   const uint32_t above = own.count_above(cut.bin);
   if constexpr (S == Scope::kCluster) {
     if (!team.leads() && threadIdx.x == 0) team.expect_residual(cut.inside * sizeof(uint64_t));
     const uint32_t inside = own.count(cut.bin) - above;
-    const uint32_t first = find_places(state.tables, team.rank(), cut.bin).inside;
 #pragma unroll 1
     for (uint32_t i = threadIdx.x; i < inside << team.size_log2(); i += kThreads) {
       const uint32_t to = i & ((1u << team.size_log2()) - 1);
       const uint32_t entry = i >> team.size_log2();
       if (to == 0) continue;
-      team.send_residual(&state.residual[first + entry], list[above + entry].rank(), to);
+      team.send_residual(&state.residual[before.inside() + entry], list[above + entry].rank(), to);
     }
   }
   const uint32_t in_part = (1u << out.part_log2) - 1;
@@ -102,7 +102,8 @@ __device__ __noinline__ void write_by_index(const Entry* list, const TableCut cu
   }
   if constexpr (S == Scope::kCluster) {
     __syncthreads();
-    if (threadIdx.x < kWarp) team.announce_marks();
+    // The last warp, which is the last to have any of the cut's bin to rank.
+    if (threadIdx.x / kWarp == kWarps - 1) team.announce_marks();
   }
   mark(kPhaseEmit);
 
@@ -117,8 +118,8 @@ __device__ __noinline__ void write_by_index(const Entry* list, const TableCut cu
   __syncthreads();
   const uint32_t first = state.marks.before;
   uint32_t of_block;
-  const uint32_t before = count_marks(bits, out.part_log2, state.order.warp_sums, &of_block);
-  write_marks(out, team, bits, first + before);
+  const uint32_t earlier = count_marks(bits, out.part_log2, state.order.warp_sums, &of_block);
+  write_marks(out, team, bits, first + earlier);
 }
 
 }  // namespace tl_topk

@@ -63,8 +63,8 @@ __device__ __forceinline__ void rank_residual(const uint64_t* residual, const Ta
 // The cut's bin goes to the leader, everything above it to its slot; then the leader ranks the at
 // most kMaxResidual elements of the bin, and the best of them win too. `pages` are those of a
 // mapped launch. `in_order.by_value()` puts what lies above the cut into order of value, and
-// `in_order.by_index()` all winners into that of index, or they say that they cannot. True if all
-// winners are in their slots, false if they still have to be put in order.
+// `in_order.by_index(before)` all winners into that of index, or they say that they cannot. True if
+// all winners are in their slots, false if they still have to be put in order.
 template <Dtype D, bool kMapped, Scope S, uint32_t kHeld, typename InOrder>
 __device__ __forceinline__ bool select_by_cut(const OrderedList<kHeld>& survivors,
                                               const HeldPages<kHeld, kMapped>& pages,
@@ -83,7 +83,7 @@ __device__ __forceinline__ bool select_by_cut(const OrderedList<kHeld>& survivor
   if (with_words) {
     survivors.template for_some<kApart>(
         above, above + inside, [&](uint32_t u, uint32_t i, bool there) {
-          const uint32_t at = before.inside + i - above;
+          const uint32_t at = before.inside() + i - above;
           const uint32_t word = pages.word(u, i, list[i].index, there);
           if (there) {
             team.send_residual(&state.residual[at], list[i].rank());
@@ -91,13 +91,13 @@ __device__ __forceinline__ bool select_by_cut(const OrderedList<kHeld>& survivor
           }
         });
   } else if (threadIdx.x < inside) {
-    team.send_residual(&state.residual[before.inside + threadIdx.x],
+    team.send_residual(&state.residual[before.inside() + threadIdx.x],
                        list[above + threadIdx.x].rank());
   }
 
   const auto store = [&](int32_t* to, auto&& word) {
     survivors.template for_some<kApart>(0, above, [&](uint32_t u, uint32_t i, bool there) {
-      ptx::store_if(to + before.above + i, word(u, i, list[i].index), there);
+      ptx::store_if(to + before.above() + i, word(u, i, list[i].index), there);
     });
   };
   const auto index = [](uint32_t, uint32_t, uint32_t index) { return index; };
@@ -106,7 +106,7 @@ __device__ __forceinline__ bool select_by_cut(const OrderedList<kHeld>& survivor
     if (out.order == Order::kValue && out.by_all) written = in_order.by_value();
     if (written && !out.free_order()) return;
     survivors.template for_some<0>(0, above, [&](uint32_t, uint32_t i, bool there) {
-      if (there) out.put(team, before.above + i, list[i]);
+      if (there) out.put(team, before.above() + i, list[i]);
     });
   };
   const auto finish_residual = [&](auto&& wins) {
@@ -123,7 +123,7 @@ __device__ __forceinline__ bool select_by_cut(const OrderedList<kHeld>& survivor
     } else if (out.free_order()) {
       store(pages.to, [&](uint32_t, uint32_t, uint32_t index) { return pages.word(index); });
     } else {
-      if (in_order.by_index()) return true;
+      if (in_order.by_index(before)) return true;
       put();
     }
     if (ptx::unlikely(out.free_order() && pages.more)) {
@@ -142,7 +142,7 @@ __device__ __forceinline__ bool select_by_cut(const OrderedList<kHeld>& survivor
     });
     return true;
   } else {
-    if (in_order.by_index()) return true;
+    if (in_order.by_index(before)) return true;
     put();
   }
   finish_residual([&](uint32_t at, uint64_t rank, uint32_t element) {

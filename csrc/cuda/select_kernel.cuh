@@ -140,9 +140,9 @@ struct InOrder {
   __device__ __forceinline__ bool by_value() const {
     return write_by_value(list, map, cut, out, team, static_cast<uint64_t*>(sort_buffer), state);
   }
-  __device__ __forceinline__ bool by_index() const {
+  __device__ __forceinline__ bool by_index(Places before) const {
     if (!out.marks()) return false;
-    write_by_index(list, cut, out, team, static_cast<uint32_t*>(sort_buffer), state);
+    write_by_index(list, cut, before, out, team, static_cast<uint32_t*>(sort_buffer), state);
     return true;
   }
 };
