@@ -74,12 +74,13 @@ class EmulatedKernels:
         k: int,
         order: Order = "any",
         *,
-        clusters: bool = True,
+        blocks: int = 0,
         skew: int = 0,
         values: bool = True,
     ) -> None:
         """Fails unless the answer is the oracle's and nothing lies beside the outputs; scores begin
-        ``skew`` elements after a boundary of 16 bytes. Without clusters a block has a whole row."""
+        ``skew`` elements after a boundary of 16 bytes. As many ``blocks`` share a row, or if that
+        is 0 as the launcher chooses."""
         bits = bits_of(oracle.matrix)
         rows, width = bits.shape
         # NaN all around: what is outside must not matter.
@@ -99,7 +100,7 @@ class EmulatedKernels:
             *map(_pointer, vectors),
             _pointer(indices[MARGIN:]),
             _pointer(copied[MARGIN:]) if values else None,
-            int(clusters),
+            blocks,
         )
         for outer in (indices, copied):
             assert (outer[:MARGIN] == CANARY).all()
@@ -119,7 +120,7 @@ class EmulatedKernels:
         offsets: NDArray[np.int32],
         outputs: str,
         *,
-        clusters: bool = True,
+        blocks: int = 0,
     ) -> dict[str, NDArray[np.int32]]:
         """Those of "slots", "ragged" and "indices" that ``outputs`` names, of kernels that map."""
         rows, width = scores.shape
@@ -135,7 +136,7 @@ class EmulatedKernels:
             _pointer(memory[first:]),
             *(rows, width, k, ORDERS.index(order)),
             *(_pointer(page_table), page_table.shape[1], page_size.bit_length() - 1),
-            *(slots, ragged, _pointer(offsets), indices, int(clusters)),
+            *(slots, ragged, _pointer(offsets), indices, blocks),
         )
         for outer in found.values():
             assert (outer[:MARGIN] == CANARY).all()

@@ -53,7 +53,7 @@ def test_rows_made_for_the_kernel(
     kernels = build(dtype)
     for turn, (label, row) in enumerate(make(dealt.deal(*problem), rng).items()):
         oracle = Oracle(row, labels=[label])
-        kernels.check(oracle, k, ORDERS[turn % 3], clusters=rows == 1, values=turn % 2 == 0)
+        kernels.check(oracle, k, ORDERS[turn % 3], blocks=int(rows > 1), values=turn % 2 == 0)
 
 
 @pytest.mark.parametrize("problem", test_dealt.PROBLEMS.values(), ids=test_dealt.PROBLEMS)
@@ -98,7 +98,7 @@ def test_one_block_has_all_of_its_share_in_the_last_bin(
     given = dealt.deal(*problem)
     row = quantize((given.block == given.blocks // 3).astype(np.float64), dtype)
     for wanted, order in ((1000, "index"), (4096, "index"), (k, "any")):
-        build(dtype).check(Oracle(row), min(wanted, given.width), order, clusters=rows == 1)
+        build(dtype).check(Oracle(row), min(wanted, given.width), order, blocks=int(rows > 1))
 
 
 @pytest.fixture(scope="module")
@@ -126,17 +126,18 @@ def test_what_is_written_instead_of_indices(
     table = rng.permutation(pages).astype(np.int32)[np.newaxis]
     table[0, rng.integers(0, pages, pages // 7 + 1)] = -1
     offsets = np.array([-5], np.int32)
-    for scores, order, clusters in (
-        (row, "any", True),
-        (skewed, "any", True),
-        (skewed, "any", False),
-        (row, "value", True),
-        (skewed, "index", True),
+    for scores, order, blocks in (
+        (row, "any", 0),
+        (skewed, "any", 0),
+        (skewed, "any", 1),
+        (row, "value", 0),
+        (row, "index", 0),
+        (skewed, "index", 0),
     ):
         oracle = Oracle(scores[np.newaxis])
         part = np.ascontiguousarray(table[:, : pages - pages // 9])
         given = (part, page_size, offsets)
-        found = mapping_kernels.mapped(oracle.scores, k, order, *given, outputs, clusters=clusters)
+        found = mapping_kernels.mapped(oracle.scores, k, order, *given, outputs, blocks=blocks)
         best = np.sort(np.argsort(-scores, kind="stable")[:k])[np.newaxis].astype(np.int32)
         wanted = {"slots": expected_slots(best, part, page_size, [0]), "ragged": best - 5}
         if "indices" in found:
@@ -167,6 +168,36 @@ def test_every_scope(build: Build, dtype: str, rng: np.random.Generator) -> None
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("blocks", [1, 2, 4, 8, 16])
+def test_order_of_index(build: Build, blocks: int, dtype: str, rng: np.random.Generator) -> None:
+    """Winners all over the row or all of one block's part of it, and likewise the elements of the
+    cut's bin, of which any number wins."""
+    kernels, k, part = build(dtype), 600, 1024
+    width = blocks * part - 13
+
+    def some(spread: bool) -> NDArray[np.intp]:
+        first = 0 if spread else rng.integers(blocks) * part
+        return rng.permutation(np.arange(first, width if spread else min(first + part, width)))
+
+    for turn, inside in enumerate((1, 2, 37, 64, 65, 128, 129, 256, 257)):
+        wanted = rng.integers(1, inside + 1)
+        row = rng.uniform(-4, -1, width)
+        best = some(turn % 2 == 0)[: k - wanted]
+        others = np.setdiff1d(some(turn % 4 < 2), best)
+        row[rng.permutation(others)[:inside]] = 5
+        row[best] = rng.uniform(10, 20, len(best))
+        oracle = Oracle(quantize(row, dtype))
+        kernels.check(oracle, k, "index", blocks=blocks, skew=turn % 3, values=turn % 2 == 1)
+
+    # Nearly all of the row wins, and a part of a longer one.
+    many = 250 * blocks
+    row = quantize(rng.standard_normal(many + 3 + 70), dtype)
+    kernels.check(Oracle(row[: many + 3]), many, "index", blocks=blocks)
+    shorter = Oracle(row, np.array([many + 5]), np.array([41]), largest=False)
+    kernels.check(shorter, many // 2, "index", blocks=blocks)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_several_clusters_share_a_row(build: Build, dtype: str, rng: np.random.Generator) -> None:
     """Which meet in global memory; where the sample misleads, and where the row is short."""
     kernels, width = build(dtype), 1_100_001
@@ -188,10 +219,10 @@ def test_lengths_starts_and_special_scores(
     lengths = rng.integers(-1, 5100, len(scores))
     starts = rng.integers(-3, 40, len(scores))
     for largest in (True, False):
-        for clusters in (True, False):
+        for blocks, order in ((0, "value"), (1, "index"), (4, "index")):
             oracle = Oracle(scores, lengths, starts, largest, labels)
-            kernels.check(oracle, 600, ORDERS[1 + clusters], clusters=clusters, skew=1)
-            kernels.check(Oracle(scores, None, None, largest, labels), 64, clusters=clusters)
+            kernels.check(oracle, 600, order, blocks=blocks, skew=1)
+            kernels.check(Oracle(scores, None, None, largest, labels), 64, blocks=blocks)
 
 
 def test_lengths_at_staging_boundaries(build: Build, rng: np.random.Generator) -> None:
@@ -202,5 +233,5 @@ def test_lengths_at_staging_boundaries(build: Build, rng: np.random.Generator) -
         for length in (boundary - 1, boundary, boundary + 1):
             for start in (0, 1, 3):
                 oracle = Oracle(row, np.array([length]), np.array([start]))
-                kernels.check(oracle, 512, clusters=start != 1, skew=start)
+                kernels.check(oracle, 512, blocks=int(start == 1), skew=start)
                 kernels.check(Oracle(row[:length]), 512, "index", skew=start)

@@ -130,10 +130,13 @@ __device__ __forceinline__ void tally_tables(const CountTable* tables, uint32_t 
   __syncthreads();
 }
 
-// How many elements of the blocks before this one lie above the cut, and how many in its bin.
+// How many elements of the blocks before this one lie above the cut, and how many in its bin: two
+// halves of a word.
 struct Places {
-  uint32_t above;
-  uint32_t inside;
+  uint32_t word;
+
+  __device__ __forceinline__ uint32_t above() const { return word & 0xffff; }
+  __device__ __forceinline__ uint32_t inside() const { return word >> 16; }
 };
 
 __device__ __forceinline__ Places find_places(const CountTable* tables, uint32_t rank,
@@ -142,8 +145,7 @@ __device__ __forceinline__ Places find_places(const CountTable* tables, uint32_t
   const CountTable& table = tables[lane % kMaxClusterBlocks];  // of no block: what lies there
   const uint32_t above = table.count_above(cut);
   const uint32_t both = above | (table.count(cut) - above) << 16;
-  const uint32_t sum = __reduce_add_sync(kAllLanes, lane < rank ? both : 0);
-  return {sum & 0xffff, sum >> 16};
+  return {__reduce_add_sync(kAllLanes, lane < rank ? both : 0)};
 }
 
 }  // namespace tl_topk

@@ -74,6 +74,12 @@ __device__ __forceinline__ bool divide_bins(HeldEntries<kHeld>& held, BinMap map
   return true;
 }
 
+// How winners are put in order there: once they are all known.
+struct InOrderLater {
+  __device__ bool by_value() const { return false; }
+  __device__ bool by_index(Places) const { return false; }
+};
+
 // From the tables to the winners off the usual path. False, and nothing done, where the sample
 // misled.
 template <uint32_t kHeld, Dtype D, bool kMapped, Scope S>
@@ -90,7 +96,7 @@ __device__ __noinline__ bool select_crowded(Entry* list, uint32_t listed, BinMap
                     state);
   } else {
     const HeldPages<kHeld, kMapped> pages(survivors, out, team.size_log2());
-    select_by_cut(survivors, pages, cut, out, team, state, [] { return false; });
+    select_by_cut(survivors, pages, cut, out, team, state, InOrderLater{});
   }
   return true;
 }

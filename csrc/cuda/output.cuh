@@ -104,14 +104,6 @@ struct Output {
   // Is the order of index found by bits?
   __device__ bool marks() const { return part_log2 != 0; }
 
-  // Of the buffer in which bits are set. A barrier of all blocks must follow.
-  __device__ void clear_marks(void* sort_buffer) const {
-    if (!marks()) return;
-    for (uint32_t i = threadIdx.x; i < 1u << part_log2 >> 5; i += kThreads) {
-      static_cast<uint32_t*>(sort_buffer)[i] = 0;
-    }
-  }
-
   // Bytes of the keys that all winners together send to the leader's sort.
   __device__ uint32_t sorted_bytes() const {
     return order == Order::kAny     ? 0
@@ -226,27 +218,6 @@ __device__ __noinline__ void write_ordered(const Output<D, kMapped> out, uint32_
           return kOrderBins - 1 - map(score);  // best first
         },
         [](uint64_t key) { return index_of_rank(~key); });
-  }
-}
-
-// Writes the winners in order of index, from their bits: every block those of its part of the row.
-template <Dtype D, bool kMapped, Scope S>
-__device__ __noinline__ void write_marked(const Output<D, kMapped> out, const Team<S> team,
-                                          const uint32_t* bits, OrderScratch& scratch) {
-  team.meet();
-  const uint32_t words = 1u << out.part_log2 >> 5;
-  const uint32_t each = max(words / kThreads, 1u);
-  const uint32_t begin = threadIdx.x * each;
-  const uint32_t end = min(begin + each, words);
-  uint32_t count = 0;
-  for (uint32_t i = begin; i < end; ++i) count += __popc(bits[i]);
-  uint32_t of_block;
-  const uint32_t before = block_exclusive_sum(count, scratch.warp_sums, &of_block);
-  uint32_t slot = team.sum_before(of_block) + before;
-  for (uint32_t i = begin; i < end; ++i) {
-    for (uint32_t word = bits[i]; word != 0; word &= word - 1) {
-      out.write(slot++, (team.rank() << out.part_log2) + 32 * i + __ffs(word) - 1);
-    }
   }
 }
 

@@ -89,6 +89,22 @@ __device__ __forceinline__ void store_async(ClusterAddress a, uint32_t x, uint32
                                             ClusterAddress barrier) {
   store_async(a, static_cast<uint64_t>(y) << 32 | x, barrier);
 }
+// Reductions that report their own arrival likewise: what they change must be changed by nothing
+// but atomics meanwhile.
+__device__ __forceinline__ void or_async(ClusterAddress a, uint32_t x, ClusterAddress barrier) {
+  asm volatile(
+      "red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.or.b32 [%0], %1, "
+      "[%2];" ::"r"(a),
+      "r"(x), "r"(barrier)
+      : "memory");
+}
+__device__ __forceinline__ void add_async(ClusterAddress a, uint32_t x, ClusterAddress barrier) {
+  asm volatile(
+      "red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [%0], %1, "
+      "[%2];" ::"r"(a),
+      "r"(x), "r"(barrier)
+      : "memory");
+}
 
 // Prepares a barrier of this block for `arrivals` arrivals a phase.
 __device__ __forceinline__ void init_barrier(uint64_t* barrier, uint32_t arrivals) {
@@ -106,6 +122,13 @@ __device__ __forceinline__ void arrive_and_expect(uint64_t* barrier, uint32_t by
   asm volatile("mbarrier.arrive.expect_tx.relaxed.cta.shared::cta.b64 _, [%0], %1;" ::"r"(here),
                "r"(bytes)
                : "memory");
+}
+// The same at a barrier of any block of the cluster.
+__device__ __forceinline__ void arrive_and_expect_at(ClusterAddress barrier, uint32_t bytes) {
+  asm volatile(
+      "mbarrier.arrive.expect_tx.relaxed.cluster.shared::cluster.b64 _, [%0], %1;" ::"r"(barrier),
+      "r"(bytes)
+      : "memory");
 }
 
 // Waits until the barrier's first phase is complete: every arrival made, every byte stored.

@@ -43,16 +43,34 @@ __device__ __forceinline__ uint32_t count_better(uint64_t mine, const uint64_t* 
   return better;
 }
 
+// Ranks the at most kMaxResidual elements of the cut's bin: calls wins(slot, rank, element) for
+// those among the k best, by one lane each. The more there are, the fewer lanes rank one.
+template <typename F>
+__device__ __forceinline__ void rank_residual(const uint64_t* residual, const TableCut& c,
+                                              uint32_t k, F&& wins) {
+  const uint32_t lanes_log2 = c.inside <= kThreads / 8 ? 3 : c.inside <= kThreads / 4 ? 2 : 1;
+  if (threadIdx.x / kWarp * kWarp >> lanes_log2 >= c.inside) return;
+  const uint32_t element = threadIdx.x >> lanes_log2;
+  const uint64_t mine = residual[element];
+  const uint32_t better = !ptx::unlikely(lanes_log2 < 3) ? count_better<3>(mine, residual, c.inside)
+                          : lanes_log2 == 2 ? count_better<2>(mine, residual, c.inside)
+                                            : count_better<1>(mine, residual, c.inside);
+  if (threadIdx.x % (1u << lanes_log2) != 0 || element >= c.inside) return;
+  const uint32_t at = c.above + better;
+  if (at < k) wins(at, mine, element);
+}
+
 // The cut's bin goes to the leader, everything above it to its slot; then the leader ranks the at
 // most kMaxResidual elements of the bin, and the best of them win too. `pages` are those of a
-// mapped launch; `by_value` puts what lies above the cut into order of value, or says that it
-// cannot. True if all winners are in their slots, false if they still have to be put in order.
-template <Dtype D, bool kMapped, Scope S, uint32_t kHeld, typename ByValue>
+// mapped launch. `in_order.by_value()` puts what lies above the cut into order of value, and
+// `in_order.by_index(before)` all winners into that of index, or they say that they cannot. True if
+// all winners are in their slots, false if they still have to be put in order.
+template <Dtype D, bool kMapped, Scope S, uint32_t kHeld, typename InOrder>
 __device__ __forceinline__ bool select_by_cut(const OrderedList<kHeld>& survivors,
                                               const HeldPages<kHeld, kMapped>& pages,
                                               const TableCut c, const Output<D, kMapped>& out,
                                               const Team<S>& team, SharedState& state,
-                                              ByValue&& by_value) {
+                                              const InOrder& in_order) {
   const bool with_words = pages.known_to_holder_alone();
   const uint32_t residual_bytes = sizeof(uint64_t) + (with_words ? sizeof(uint32_t) : 0);
   if (team.leads() && threadIdx.x == 0) team.expect_residual(c.inside * residual_bytes);
@@ -65,7 +83,7 @@ __device__ __forceinline__ bool select_by_cut(const OrderedList<kHeld>& survivor
   if (with_words) {
     survivors.template for_some<kApart>(
         above, above + inside, [&](uint32_t u, uint32_t i, bool there) {
-          const uint32_t at = before.inside + i - above;
+          const uint32_t at = before.inside() + i - above;
           const uint32_t word = pages.word(u, i, list[i].index, there);
           if (there) {
             team.send_residual(&state.residual[at], list[i].rank());
@@ -73,23 +91,29 @@ __device__ __forceinline__ bool select_by_cut(const OrderedList<kHeld>& survivor
           }
         });
   } else if (threadIdx.x < inside) {
-    team.send_residual(&state.residual[before.inside + threadIdx.x],
+    team.send_residual(&state.residual[before.inside() + threadIdx.x],
                        list[above + threadIdx.x].rank());
   }
 
   const auto store = [&](int32_t* to, auto&& word) {
     survivors.template for_some<kApart>(0, above, [&](uint32_t u, uint32_t i, bool there) {
-      ptx::store_if(to + before.above + i, word(u, i, list[i].index), there);
+      ptx::store_if(to + before.above() + i, word(u, i, list[i].index), there);
     });
   };
   const auto index = [](uint32_t, uint32_t, uint32_t index) { return index; };
   bool written = out.free_order();
   const auto put = [&] {
-    if (out.order == Order::kValue && out.by_all) written = by_value();
+    if (out.order == Order::kValue && out.by_all) written = in_order.by_value();
     if (written && !out.free_order()) return;
     survivors.template for_some<0>(0, above, [&](uint32_t, uint32_t i, bool there) {
-      if (there) out.put(team, before.above + i, list[i]);
+      if (there) out.put(team, before.above() + i, list[i]);
     });
+  };
+  const auto finish_residual = [&](auto&& wins) {
+    mark(kPhaseEmit);
+    if (!team.leads()) return;
+    team.await_residual();
+    rank_residual(state.residual, c, out.k, wins);
   };
   if constexpr (kMapped) {
     if (with_words) {
@@ -99,6 +123,7 @@ __device__ __forceinline__ bool select_by_cut(const OrderedList<kHeld>& survivor
     } else if (out.free_order()) {
       store(pages.to, [&](uint32_t, uint32_t, uint32_t index) { return pages.word(index); });
     } else {
+      if (in_order.by_index(before)) return true;
       put();
     }
     if (ptx::unlikely(out.free_order() && pages.more)) {
@@ -110,47 +135,36 @@ __device__ __forceinline__ bool select_by_cut(const OrderedList<kHeld>& survivor
       }
       if (out.indices != nullptr) store(out.indices, index);
     }
-  } else if (out.plain()) {  // the common case
+  } else if (!ptx::unlikely(!out.plain())) {
     store(out.indices, index);
+    finish_residual([&](uint32_t at, uint64_t rank, uint32_t) {
+      out.indices[at] = static_cast<int32_t>(index_of_rank(rank));
+    });
+    return true;
   } else {
+    if (in_order.by_index(before)) return true;
     put();
   }
-  mark(kPhaseEmit);
-  if (!team.leads()) return written;
-
-  team.await_residual();
-  // The more there are, the fewer lanes rank one.
-  const uint32_t lanes_log2 = c.inside <= kThreads / 8 ? 3 : c.inside <= kThreads / 4 ? 2 : 1;
-  if (threadIdx.x / kWarp * kWarp >> lanes_log2 >= c.inside) return written;
-  const uint32_t element = threadIdx.x >> lanes_log2;
-  const uint64_t mine = state.residual[element];
-  const uint32_t better = !ptx::unlikely(lanes_log2 < 3)
-                              ? count_better<3>(mine, state.residual, c.inside)
-                          : lanes_log2 == 2 ? count_better<2>(mine, state.residual, c.inside)
-                                            : count_better<1>(mine, state.residual, c.inside);
-  if (threadIdx.x % (1u << lanes_log2) != 0 || element >= c.inside) return written;
-  const uint32_t at = c.above + better;
-  if (at >= out.k) return written;
-  if constexpr (kMapped) {
-    if (out.free_order()) {
-      const uint32_t index = index_of_rank(mine);
-      const auto word =
-          static_cast<int32_t>(with_words ? state.residual_words[element] : pages.word(index));
-      if (!pages.more) {
-        pages.to[at] = word;
-      } else {
-        out.write(at, index, *out.mapping, word);
+  finish_residual([&](uint32_t at, uint64_t rank, uint32_t element) {
+    if constexpr (kMapped) {
+      if (out.free_order()) {
+        const uint32_t index = index_of_rank(rank);
+        const auto word =
+            static_cast<int32_t>(with_words ? state.residual_words[element] : pages.word(index));
+        if (!pages.more) {
+          pages.to[at] = word;
+        } else {
+          out.write(at, index, *out.mapping, word);
+        }
+        return;
       }
-      return true;
     }
-  }
-  if (out.plain()) {
-    out.indices[at] = static_cast<int32_t>(index_of_rank(mine));
-  } else if (written) {
-    out.write(at, index_of_rank(mine));
-  } else {
-    out.put_ranked(team, at, mine);
-  }
+    if (written) {
+      out.write(at, index_of_rank(rank));
+    } else {
+      out.put_ranked(team, at, rank);
+    }
+  });
   return written;
 }
 

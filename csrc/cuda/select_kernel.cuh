@@ -19,6 +19,7 @@
 #include "config.h"
 #include "cuda/anchors.cuh"
 #include "cuda/crowded_bins.cuh"
+#include "cuda/index_order.cuh"
 #include "cuda/phase_clock.cuh"
 #include "cuda/row_ranks.cuh"
 #include "cuda/select.cuh"
@@ -125,16 +126,44 @@ __device__ __forceinline__ void select_slowly(const Ranks& ranks, float floor,
                   kFromRow ? room : 0);
 }
 
-// The last of a row: its winners are put in order, where one is asked for and they are not yet.
+// How all blocks put the winners of the usual path in order together, where they can.
+template <Dtype D, bool kMapped, Scope S>
+struct InOrder {
+  const Entry* list;
+  const BinMap& map;
+  const TableCut& cut;
+  const Output<D, kMapped>& out;
+  const Team<S>& team;
+  void* sort_buffer;
+  SharedState& state;
+
+  __device__ __forceinline__ bool by_value() const {
+    return write_by_value(list, map, cut, out, team, static_cast<uint64_t*>(sort_buffer), state);
+  }
+  __device__ __forceinline__ bool by_index(Places before) const {
+    if (!out.marks()) return false;
+    write_by_index(list, cut, before, out, team, static_cast<uint32_t*>(sort_buffer), state);
+    return true;
+  }
+};
+
+// The last of a row, where its winners are still to be put in order and the leader has their keys.
+template <Dtype D, bool kMapped, Scope S>
+__device__ __forceinline__ void finish_keys(const Output<D, kMapped>& out, const Team<S>& team,
+                                            const SharedMemory& memory) {
+  if (!team.leads()) return;
+  if (threadIdx.x == 0) team.expect_keys(out.sorted_bytes());
+  team.await_keys();
+  write_ordered(out, out.k, memory.sort_buffer, memory.list, memory.state.order);
+}
+// The same off the usual path, where blocks may have their bits, or they need no order.
 template <Dtype D, bool kMapped, Scope S>
 __device__ __forceinline__ void finish(const Output<D, kMapped>& out, const Team<S>& team,
                                        const SharedMemory& memory) {
   if (out.marks()) {
     write_marked(out, team, static_cast<const uint32_t*>(memory.sort_buffer), memory.state.order);
-  } else if (!out.free_order() && team.leads()) {
-    if (threadIdx.x == 0) team.expect_keys(out.sorted_bytes());
-    team.await_keys();
-    write_ordered(out, out.k, memory.sort_buffer, memory.list, memory.state.order);
+  } else if (!out.free_order()) {
+    finish_keys(out, team, memory);
   }
 }
 
@@ -274,7 +303,7 @@ __device__ __forceinline__ void select_resident(const Params<kMapped>& params, u
   const auto out =
       make_output<kMapped, true>(params, row_number, row, state.mapping, team.size_log2());
   prepare<kSampleLoads, kGroups, kCommonSample>(params, row, state);
-  out.clear_marks(memory.sort_buffer);
+  open_marks(out, team, memory.sort_buffer, state);
   team.open();
   mapping.read_plain(params, row_number);
 
@@ -329,11 +358,9 @@ __device__ __forceinline__ void select_resident(const Params<kMapped>& params, u
   if (!is_usual(cut)) {
     return finish_otherwise<D, S, kLoadsLog2, kResident, 0, kMapped>(params, row_number, map);
   }
-  const bool written = select_by_cut(survivors, pages, cut, out, team, state, [&] {
-    return write_by_value(list, map, cut, out, team, static_cast<uint64_t*>(memory.sort_buffer),
-                          state);
-  });
-  if (!written) finish(out, team, memory);
+  const InOrder<D, kMapped, S> in_order{list, map, cut, out, team, memory.sort_buffer, state};
+  const bool written = select_by_cut(survivors, pages, cut, out, team, state, in_order);
+  if (!written) finish_keys(out, team, memory);
   mark(kPhaseSelect);
   record_phases(blockIdx.x);
 }
@@ -360,10 +387,8 @@ __device__ __forceinline__ Progress select_listed(HeldEntries<kHeld>& held, cons
   const HeldPages<kHeld, kMapped> pages(survivors, out, team.size_log2());
   const TableCut cut = find_cut(out.k, team, state);
   if (!is_usual(cut)) return Progress::kUnusual;
-  const bool written = select_by_cut(survivors, pages, cut, out, team, state, [&] {
-    return write_by_value(held.list, map, cut, out, team, static_cast<uint64_t*>(sort_buffer),
-                          state);
-  });
+  const InOrder<D, kMapped, S> in_order{held.list, map, cut, out, team, sort_buffer, state};
+  const bool written = select_by_cut(survivors, pages, cut, out, team, state, in_order);
   return written ? Progress::kInOrder : Progress::kSelected;
 }
 
@@ -392,7 +417,7 @@ __device__ __forceinline__ void select_stepwise(const Params<kMapped>& params, u
   const auto out =
       make_output<kMapped, true>(params, row_number, row, state.mapping, team.size_log2());
   prepare<kSampleLoads, kGroupCount, kCommonSample>(params, row, state);
-  out.clear_marks(memory.sort_buffer);
+  open_marks(out, team, memory.sort_buffer, state);
   team.open();
 
   float x[kSampleLoads * kPerVector];
@@ -424,7 +449,7 @@ __device__ __forceinline__ void select_stepwise(const Params<kMapped>& params, u
   if (progress == Progress::kUnusual) {
     return finish_otherwise<D, S, kLoadsLog2, kHeld, kQueue, kMapped>(params, row_number, map);
   }
-  if (progress == Progress::kSelected) finish(out, team, memory);
+  if (progress == Progress::kSelected) finish_keys(out, team, memory);
   mark(kPhaseSelect);
   record_phases(blockIdx.x);
 }

@@ -22,6 +22,13 @@ struct GridState {
   uint32_t ticket;
 };
 
+// See index_order.cuh.
+struct MarkState {
+  uint64_t here;                        // barrier: all bits of this block's part are
+  uint32_t in_part[kMaxClusterBlocks];  // this block's winners above the cut, by part
+  uint32_t before;                      // all blocks' winners in the parts before this block's
+};
+
 // The fixed part. What follows it, the queue of steps first, begins at a multiple of 128 bytes.
 struct alignas(128) SharedState {
   union {                                  // used one after the other
@@ -39,6 +46,7 @@ struct alignas(128) SharedState {
   uint64_t settled;                       // barrier: the residual is here (leader)
   uint64_t sorted;                        // barrier: all keys to sort are here
   GridState grid;
+  MarkState marks;
   SamplePlan plan;
   RowMapping mapping;                  // of a mapped launch
   uint32_t before[kMaxClusterBlocks];  // what earlier blocks pass

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "cuda/prefix_sum.cuh"
 #include "cuda/ptx.cuh"
 #include "cuda/shared_state.cuh"
 #include "parts.h"
@@ -40,7 +41,7 @@ class Team<Scope::kBlock> {
   }
   __device__ void expect_residual(uint32_t) const {}
   template <typename T>
-  __device__ void send_residual(T* place, T x) const {
+  __device__ void send_residual(T* place, T x, uint32_t = 0) const {
     *place = x;
   }
   __device__ void await_residual() const { __syncthreads(); }
@@ -53,6 +54,10 @@ class Team<Scope::kBlock> {
   __device__ void mark_element(uint32_t, uint32_t at) const {
     atomicOr(static_cast<uint32_t*>(sort_buffer_) + at / 32, 1u << at % 32);
   }
+  __device__ void open_marks() const {}
+  __device__ void send_mark(uint32_t block, uint32_t at) const { mark_element(block, at); }
+  __device__ void announce_marks() const {}
+  __device__ void await_marks() const {}  // it follows a barrier, and another does
 
   __device__ void meet() const { __syncthreads(); }
   __device__ void sum(uint32_t*, uint32_t) const {}
@@ -139,14 +144,15 @@ class Team<Scope::kCluster> {
     meet();
   }
 
-  // At the leader, by one thread.
+  // At a block that is sent the residual, by one thread.
   __device__ void expect_residual(uint32_t bytes) const {
     ptx::arrive_and_expect(&state_.settled, bytes);
   }
-  // To the place in the leader's state that is `place` in this block's.
+  // To the place in a block's state, the leader's if none is named, that is `place` in this
+  // block's.
   template <typename T>
-  __device__ void send_residual(T* place, T x) const {
-    ptx::store_async(ptx::cluster_address(place, 0), x, ptx::cluster_address(&state_.settled, 0));
+  __device__ void send_residual(T* place, T x, uint32_t to = 0) const {
+    ptx::store_async(ptx::cluster_address(place, to), x, ptx::cluster_address(&state_.settled, to));
   }
   __device__ void await_residual() const { ptx::await_barrier(&state_.settled); }
 
@@ -166,6 +172,37 @@ class Team<Scope::kCluster> {
     const uint32_t* const word = static_cast<uint32_t*>(sort_buffer_) + at / 32;
     ptx::remote_or(ptx::cluster_address(word, block), 1u << at % 32);
   }
+
+  // The same with no meeting: all blocks announce how many bits they send to which, and a block has
+  // all of its own once all have. By one thread, before the team opens.
+  __device__ void open_marks() const {
+    ptx::init_barrier(&state_.marks.here, 1u << size_log2_);
+    ptx::fence_barrier_init();
+  }
+  // A block's own bits do not go through the network: it sees them after its next barrier.
+  __device__ void send_mark(uint32_t block, uint32_t at) const {
+    uint32_t* const word = static_cast<uint32_t*>(sort_buffer_) + at / 32;
+    if (block == rank_) {
+      atomicOr(word, 1u << at % 32);
+    } else {
+      ptx::or_async(ptx::cluster_address(word, block), 1u << at % 32,
+                    ptx::cluster_address(&state_.marks.here, block));
+    }
+  }
+  // By one warp, when all of this block's are counted: to every block also how many there are in
+  // the parts before its own.
+  __device__ void announce_marks() const {
+    const uint32_t to = threadIdx.x % kWarp;
+    const bool is_block = to < 1u << size_log2_;
+    const uint32_t in_part = is_block ? state_.marks.in_part[to] : 0;
+    const uint32_t before = warp_inclusive_sum(in_part) - in_part;
+    if (!is_block) return;
+    const uint32_t sent = to == rank_ ? 0 : in_part;
+    const auto barrier = ptx::cluster_address(&state_.marks.here, to);
+    ptx::add_async(ptx::cluster_address(&state_.marks.before, to), before, barrier);
+    ptx::arrive_and_expect_at(barrier, (sent + 1) * static_cast<uint32_t>(sizeof(uint32_t)));
+  }
+  __device__ void await_marks() const { ptx::await_barrier(&state_.marks.here); }
 
   // The slow path: ordinary stores between barriers of the whole cluster.
   __device__ void meet() const { ptx::cluster_sync(); }

@@ -1,7 +1,8 @@
 // Just enough of a GPU to run the kernels of csrc/cuda on the CPU, a cluster of thread blocks at a
 // time: every thread is a fiber, which runs until it meets others of its warp, block or cluster.
-// Blocks see one another's shared memory. No race is found, but a hang is, and what is written
-// outside of shared memory that the launch asked for.
+// Blocks see one another's shared memory. What they send one another arrives late and in any order.
+// No race is found, but a hang is, what is written outside of shared memory that the launch asked
+// for, and what is sent to a block that ends before it arrives.
 #pragma once
 
 #include <sys/mman.h>
@@ -15,6 +16,7 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <random>
 #include <utility>
 #include <vector>
 
@@ -55,6 +57,11 @@ namespace emulated {
 constexpr size_t kStackBytes = 64 << 10;
 constexpr size_t kGuardBytes = 1 << 10;  // behind shared memory: what is written there is a bug
 constexpr unsigned char kUndefined = 0xA5;
+
+inline void give_up(const char* why) {
+  std::fprintf(stderr, "emulated kernel: %s\n", why);
+  std::abort();
+}
 
 struct Meeting {  // of the lanes of a warp, the threads of a block, or of a cluster
   unsigned members = 0;
@@ -109,6 +116,34 @@ inline void meet_cluster() {
   wait_for_cluster();
 }
 
+// What is on its way to the shared memory of blocks, and a seed for when it arrives.
+struct Message {
+  unsigned to;
+  std::function<void()> arrive;
+};
+inline std::vector<Message> messages;
+inline std::minstd_rand chance;
+inline std::vector<unsigned> running;  // threads of each block that have not ended
+
+inline void send(unsigned to, std::function<void()> arrive) {
+  messages.push_back({to, std::move(arrive)});
+}
+// About half of them arrive, or all.
+inline bool deliver(bool all) {
+  std::vector<Message> here;
+  std::vector<Message> later;
+  for (Message& message : messages) {
+    (all || (chance() >> 16) % 2 != 0 ? here : later).push_back(std::move(message));
+  }
+  messages = std::move(later);
+  std::shuffle(here.begin(), here.end(), chance);
+  for (const Message& message : here) {
+    if (running[message.to] == 0) give_up("sends to a block that has ended");
+    message.arrive();
+  }
+  return !here.empty();
+}
+
 inline uint32_t address_of(const void* local, uint32_t rank) {
   const auto* byte = static_cast<const unsigned char*>(local);
   return rank << 24 | static_cast<uint32_t>(byte - tl_topk::shared_memory);
@@ -157,11 +192,6 @@ inline char* stacks(size_t count) {  // kept from launch to launch
   return memory;
 }
 
-inline void give_up(const char* why) {
-  std::fprintf(stderr, "emulated kernel: %s\n", why);
-  std::abort();
-}
-
 // Runs blocks first .. first + count - 1 of a grid together.
 inline void run_cluster(unsigned first, unsigned count, unsigned threads, size_t shared_bytes,
                         const std::function<void()>& kernel) {
@@ -176,6 +206,8 @@ inline void run_cluster(unsigned first, unsigned count, unsigned threads, size_t
   for (Meeting& block : blocks) block.members = threads;
   cluster = Meeting{};
   cluster.members = count * threads;
+  running.assign(count, threads);
+  messages.clear();
   kept.assign(count, std::vector<unsigned char>(bytes, kUndefined));
   char* const stack = stacks(fibers.size());
   for (size_t i = 0; i < fibers.size(); ++i) {
@@ -189,6 +221,7 @@ inline void run_cluster(unsigned first, unsigned count, unsigned threads, size_t
     bool any = false;
     for (running_block = 0; running_block < count; ++running_block) {
       std::memcpy(tl_topk::shared_memory, kept[running_block].data(), bytes);
+      any |= deliver(false);
       do {  // until all of its threads wait for another block's
         progress = false;
         for (unsigned thread = 0; thread < threads; ++thread) {
@@ -197,14 +230,18 @@ inline void run_cluster(unsigned first, unsigned count, unsigned threads, size_t
           threadIdx = {thread, 0, 0};
           blockIdx = {first + running_block, 0, 0};
           swapcontext(&scheduler, &fibers[current].context);
-          if (fibers[current].done) --left;
+          if (fibers[current].done) {
+            --left;
+            --running[running_block];
+          }
         }
         any |= progress;
       } while (progress);
       std::memcpy(kept[running_block].data(), tl_topk::shared_memory, bytes);
     }
-    if (!any) give_up("hangs: all threads wait");
+    if (!any && !deliver(true)) give_up("hangs: all threads wait");
   }
+  if (!messages.empty()) give_up("sends to a block that has ended");
   for (const auto& memory : kept) {
     for (size_t i = shared_bytes; i < bytes; ++i) {
       if (memory[i] != kUndefined) give_up("wrote past its shared memory");

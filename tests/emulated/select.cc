@@ -57,15 +57,14 @@ Problem problem_of(int rows, int width, int k, int order) {
   return problem;
 }
 
-// As launched on a GPU with so many multiprocessors: with `clusters`, as many as an H200 holds.
-LaunchConfig configure(const Problem& problem, bool clusters) {
+// As launched on an H200; with so many blocks per row, or 0: as many as are chosen.
+LaunchConfig configure(const Problem& problem, int blocks_per_row) {
   DeviceFacts device;
   device.compute_capability = 90;
   device.sms = 132;
   device.shared_memory_per_block = 232448;
-  device.coresident_clusters = {132};
-  if (clusters) device.coresident_clusters = {132, 66, 32, 15, 8};
-  return choose_launch(problem, device);
+  device.coresident_clusters = {132, 66, 32, 15, 8};
+  return choose_launch(problem, device, blocks_per_row);
 }
 
 Params<kMapped> params_of(const Problem& problem, const LaunchConfig& c) {
@@ -106,9 +105,9 @@ __attribute__((visibility("default"))) void emulated_topk(const void* scores, lo
                                                           int rows, int width, int k, int order,
                                                           int largest, const int* lengths,
                                                           const int* starts, int* indices,
-                                                          void* values, int clusters) {
+                                                          void* values, int blocks_per_row) {
   const Problem problem = problem_of(rows, width, k, order);
-  const LaunchConfig c = configure(problem, clusters != 0);
+  const LaunchConfig c = configure(problem, blocks_per_row);
   auto params = params_of(problem, c);
   params.scores = scores;
   params.scores_stride = stride;
@@ -127,7 +126,7 @@ __attribute__((visibility("default"))) int emulated_sample(
     const void* scores, int rows, int width, int k, float (*sample)[kThreads][Watch::kMostElements],
     float (*maxima)[kMostGroups], Anchors* anchors, SamplePlan* plan) {
   const Problem problem = problem_of(rows, width, k, static_cast<int>(Order::kAny));
-  const LaunchConfig c = configure(problem, true);
+  const LaunchConfig c = configure(problem, 0);
   auto params = params_of(problem, c);
   params.scores = scores;
   params.set_rows({nullptr, false}, {nullptr, false});
@@ -145,9 +144,9 @@ __attribute__((visibility("default"))) void emulated_mapped(const void* scores, 
                                                             int k, int order, const int* page_table,
                                                             int pages, int page_log2, int* slots,
                                                             int* ragged, const int* offsets,
-                                                            int* indices, int clusters) {
+                                                            int* indices, int blocks_per_row) {
   const Problem problem = problem_of(rows, width, k, order);
-  const LaunchConfig c = configure(problem, clusters != 0);
+  const LaunchConfig c = configure(problem, blocks_per_row);
   auto params = params_of(problem, c);
   params.scores = scores;
   params.scores_stride = width;

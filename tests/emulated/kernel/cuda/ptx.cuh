@@ -39,15 +39,25 @@ inline void fence_barrier_init() {}
 inline void arrive_and_expect(uint64_t* barrier, uint32_t bytes) {
   *barrier += (static_cast<uint64_t>(bytes) << 32) - 1;
 }
+inline void arrive_and_expect_at(ClusterAddress barrier, uint32_t bytes) {
+  emulated::send(barrier >> 24, [=] { arrive_and_expect(at<uint64_t>(barrier), bytes); });
+}
 inline void await_barrier(uint64_t* barrier) {
   while (*barrier != 0) emulated::step_aside();
   emulated::progress = true;
 }
 
+// Arrives whenever it pleases.
+template <typename T, typename F>
+void send(ClusterAddress a, ClusterAddress barrier, F&& change) {
+  emulated::send(a >> 24, [=] {
+    change(*at<T>(a));
+    *at<uint64_t>(barrier) -= static_cast<uint64_t>(sizeof(T)) << 32;
+  });
+}
 template <typename T>
 void stored(ClusterAddress a, T x, ClusterAddress barrier) {
-  *at<T>(a) = x;
-  *at<uint64_t>(barrier) -= static_cast<uint64_t>(sizeof x) << 32;
+  send<T>(a, barrier, [x](T& place) { place = x; });
 }
 inline void store_async(ClusterAddress a, uint32_t x, ClusterAddress barrier) {
   stored(a, x, barrier);
@@ -57,6 +67,13 @@ inline void store_async(ClusterAddress a, uint64_t x, ClusterAddress barrier) {
 }
 inline void store_async(ClusterAddress a, uint32_t x, uint32_t y, ClusterAddress barrier) {
   stored(a, static_cast<uint64_t>(y) << 32 | x, barrier);
+}
+
+inline void or_async(ClusterAddress a, uint32_t x, ClusterAddress barrier) {
+  send<uint32_t>(a, barrier, [x](uint32_t& place) { place |= x; });
+}
+inline void add_async(ClusterAddress a, uint32_t x, ClusterAddress barrier) {
+  send<uint32_t>(a, barrier, [x](uint32_t& place) { place += x; });
 }
 
 inline bool elect() { return threadIdx.x % 32 == 0; }
