@@ -40,10 +40,10 @@ struct alignas(128) SharedState {
   BinCounts own;
   TableCut cut;
   float floor;
-  __align__(16) uint64_t residual[kMaxResidual];  // ranks, read two at a time (leader)
+  __align__(16) uint64_t residual[kMaxResidual];  // ranks, read two at a time
   uint32_t residual_words[kMaxResidual];  // what a mapped launch of free order writes of them
   uint64_t tallied;                       // barrier: all tables are here
-  uint64_t settled;                       // barrier: the residual is here (leader)
+  uint64_t settled;                       // barrier: the residual is here
   uint64_t sorted;                        // barrier: all keys to sort are here
   GridState grid;
   MarkState marks;

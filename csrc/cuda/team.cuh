@@ -2,7 +2,8 @@
 //
 // What blocks exchange on the way is asynchronous stores that an mbarrier of the receiver counts
 // in: the count tables (all to all), and at the end the few entries of the cut's bin (to the
-// leader). No block fences, and none waits for another's progress beyond the message it needs.
+// leader; for order of index to all, and bits to the blocks that have them). No block fences, and
+// none waits for another's progress beyond the message it needs.
 #pragma once
 
 #include <cstdint>
