@@ -96,6 +96,8 @@ struct __align__(16) TableCut {
   __device__ __forceinline__ bool found() const { return bin != kNoBin && overflow == 0; }
 };
 
+constexpr uint32_t kTallyWarps = 4;  // the first ones, which add up the tables
+
 // The cut that the tables of all blocks give together; in shared memory, found by some warps for
 // all. All blocks have the same floor, so that what lies above a bin is complete. Ends in a
 // barrier.
@@ -107,7 +109,7 @@ __device__ __forceinline__ void tally_tables(const CountTable* tables, uint32_t 
   // A lane compares a word's bins with the next lane's: a warp settles one word less than it reads.
   constexpr uint32_t kSettled = kWarp - 1;
   constexpr uint32_t kSearchers = (kTableWords + kSettled - 1) / kSettled;
-  static_assert(kSearchers < kWarps);
+  static_assert(kSearchers < kTallyWarps);
   if (warp < kSearchers) {
     const uint32_t word = warp * kSettled + lane;
     uint32_t both = 0;

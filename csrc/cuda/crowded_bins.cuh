@@ -89,14 +89,13 @@ __device__ __noinline__ bool select_crowded(Entry* list, uint32_t listed, BinMap
   HeldEntries<kHeld> held(list, listed, map);
   if (!divide_bins(held, map, out.k, team, state)) return false;
   const TableCut cut = state.cut;
-  const OrderedList<kHeld> survivors{list, state.tables[team.rank()].count(0)};
+  const OrderedList survivors{list, state.tables[team.rank()].count(0), kHeld * kThreads};
   if (cut.inside > kMaxResidual || !kWith<Part::kPairs>) {
     constexpr uint32_t kUnknownCount = 0xffffffffu;  // more than any list holds
     select_by_radix(ListRanks{list, survivors.listed}, {0, 64, out.k, kUnknownCount}, out, team,
                     state);
   } else {
-    const HeldPages<kHeld, kMapped> pages(survivors, out, team.size_log2());
-    select_by_cut(survivors, pages, cut, out, team, state, InOrderLater{});
+    select_generally(survivors, cut, out, team, state, InOrderLater{});
   }
   return true;
 }

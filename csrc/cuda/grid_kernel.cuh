@@ -48,7 +48,8 @@ __device__ __forceinline__ bool gather_lists(const GridMeeting& meeting, float f
 
 // The last block's part; false where the sample misled.
 template <uint32_t kHeld, Dtype D, bool kMapped>
-__device__ __forceinline__ bool finish_row(const GridMeeting& meeting, const Anchors& anchors,
+__device__ __forceinline__ bool finish_row(const Params<kMapped>& params,
+                                           const GridMeeting& meeting, const Anchors& anchors,
                                            const Output<D, kMapped>& out,
                                            const Team<Scope::kBlock>& team, Entry* list,
                                            void* sort_buffer, SharedState& state) {
@@ -59,8 +60,10 @@ __device__ __forceinline__ bool finish_row(const GridMeeting& meeting, const Anc
   const BinMap map = map_between(anchors.low, anchors.ceiling, kTableBins);
   if (threadIdx.x == 0) state.own.overflow = 0;
   HeldEntries<kHeld> held(list, listed, map);
-  if (select_listed(held, map, out, team, sort_buffer, state) == Progress::kUnusual) {
+  if (select_listed(params, meeting.row(), held, map, out, team, sort_buffer, state) ==
+      Progress::kUnusual) {
     if (!state.cut.found()) return false;
+    keep_mapping(params, meeting.row(), state);
     if (!select_crowded<kHeld>(list, listed, map, out, team, state)) return false;
   }
   if (!out.free_order()) write_ordered(out, out.k, sort_buffer, list, state.order);
@@ -80,20 +83,19 @@ __device__ __forceinline__ void share_row(const Params<kMapped>& params, const R
   const CommonSample<D, kSampleLoads> sampled(row);
   const Deal deal(row.vectors(), kLoadsLog2, meeting.block(), meeting.blocks_log2());
   StepQueue<D, kLoads, kDeepQueue> queue(row, deal, memory.queue);
-  MappingReader<Params<kMapped>> mapping;
-  mapping.read_integers(params, meeting.row());
+  const MappingReader<Params<kMapped>> mapping(params, meeting.row());
   queue.fill(row, deal);
 
   const auto out = make_output<kMapped, false>(params, meeting.row(), row, state.mapping);
   prepare<kSampleLoads, kGroupCount, true>(params, row, state);
   meeting.open();
   team.open();
+  prefetch_mapping(params, meeting.row());
 
   float x[kSampleLoads * kPerVector];
   sampled.widen(row.flip, x);
   mark(kPhaseRead);
   const Anchors anchors = find_anchors<kGroupCount, kPerVector>(x, plan_of(state), state.anchors);
-  mapping.read_plain(params, meeting.row());
   mapping.keep(state);
   mark(kPhaseFloor);
   const GlobalList segment{meeting.segment(meeting.block()), meeting.room()};
@@ -108,11 +110,12 @@ __device__ __forceinline__ void share_row(const Params<kMapped>& params, const R
     if (threadIdx.x == 0) state.survivors = 0;
     __syncthreads();
     const Team<Scope::kBlock> alone(state, memory.sort_buffer, params);
-    const bool done =
-        finish_row<kHeld>(meeting, anchors, out, alone, memory.list, memory.sort_buffer, state);
+    const bool done = finish_row<kHeld>(params, meeting, anchors, out, alone, memory.list,
+                                        memory.sort_buffer, state);
     meeting.send_verdict(!done);
   }
   if (meeting.cluster_drew_last() && meeting.await_misled()) {
+    keep_mapping(params, meeting.row(), state);
     select_slowly(RowRanks<D>(row, team.rank(), team.size_log2()), anchors.floor, out, team, memory,
                   kHeld * kThreads);
     finish(out, team, memory);

@@ -238,7 +238,8 @@ __device__ __forceinline__ Output<D, kMapped> make_output(const KernelParams& pa
                                                           uint32_t blocks_log2 = 0) {
   using Raw = typename Element<D>::Raw;
   return {row,
-          params.indices + r * params.indices_stride,
+          kMapped && params.only != OnlyOutput::kNone ? nullptr
+                                                      : params.indices + r * params.indices_stride,
           static_cast<Raw*>(params.values),
           params.values_stride,
           r,

@@ -15,6 +15,9 @@
 
 namespace tl_topk {
 
+// Of free order, that needs no more of a row than the kernel's parameters and an offset.
+enum class OnlyOutput : uint8_t { kNone, kSlots, kRagged };
+
 struct KernelParams {
   const void* scores;
   int64_t scores_stride;
@@ -26,7 +29,7 @@ struct KernelParams {
   uint8_t blocks_log2;    // blocks of a cluster, or of whatever shares a row without one
   uint8_t clusters_log2;  // clusters that share a row
   uint8_t sort_log2;      // see sort_entries()
-  bool plain_mapping;     // see Mapping::plain
+  OnlyOutput only;        // of a mapped launch
   void* values;           // null: not wanted
   int32_t* indices;
 
@@ -52,6 +55,21 @@ static_assert(offsetof(KernelParams, indices_stride) == 48);
 
 struct MappedParams : KernelParams {
   Mapping mapping;
+
+  // Its output then takes the place of the indices.
+  void note_only_output() {
+    only = OnlyOutput::kNone;
+    if (order != Order::kAny || indices != nullptr) return;
+    if (mapping.plain) {
+      only = OnlyOutput::kSlots;
+      indices = mapping.slots;
+      indices_stride = mapping.slots_stride;
+    } else if (mapping.slots == nullptr) {
+      only = OnlyOutput::kRagged;
+      indices = mapping.ragged;
+      indices_stride = mapping.ragged_stride;
+    }
+  }
 };
 
 template <bool kMapped>

@@ -88,8 +88,8 @@ class PreparedLaunch {
   }
   void mapped(const TopKArgs& args, void* workspace, cudaStream_t stream) const {
     MappedParams params{params_, *args.mapping};
-    params.plain_mapping = args.mapping->plain;
     fill(params, args, workspace);
+    params.note_only_output();
     if (!by_driver(&params, stream)) by_runtime(&params, stream);
   }
 

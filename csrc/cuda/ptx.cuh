@@ -250,6 +250,20 @@ __device__ __forceinline__ int32_t load_if(const int32_t* p, bool enabled, int32
   return x;
 }
 
+// Fetches a line of global memory that a later load will want.
+__device__ __forceinline__ void prefetch(const void* p) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+}
+
+// A barrier of the block besides that of __syncthreads(), at which some threads only arrive: what
+// they wrote before is seen by those who wait. By whole warps.
+__device__ __forceinline__ void arrive_listed(uint32_t threads) {
+  asm volatile("barrier.cta.arrive.aligned 1, %0;" ::"r"(threads) : "memory");
+}
+__device__ __forceinline__ void await_listed(uint32_t threads) {
+  asm volatile("barrier.cta.sync.aligned 1, %0;" ::"r"(threads) : "memory");
+}
+
 // Programmatic dependent launch: wait until the kernels this one depends on have written their
 // results; a no-op when the launch did not ask for overlap.
 __device__ __forceinline__ void wait_for_previous_kernel() {
@@ -293,6 +307,22 @@ __device__ __forceinline__ void copy_vectors_async(uint4* to, const uint4* from,
                         from + size_t{u} * apart);
     }
   }
+}
+// The same of 4 bytes, which nobody writes during the kernel; `await_all_copies` waits for all that
+// this thread has under way.
+__device__ __forceinline__ void copy_word_async(uint32_t* to, const int32_t* from, bool enabled) {
+  const auto here = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+  asm volatile(
+      "{\n"
+      ".reg .pred enabled;\n"
+      "setp.ne.u32 enabled, %2, 0;\n"
+      "@enabled cp.async.ca.shared.global [%0], [%1], 4;\n"
+      "}" ::"r"(here),
+      "l"(from), "r"(static_cast<uint32_t>(enabled))
+      : "memory");
+}
+__device__ __forceinline__ void await_all_copies() {
+  asm volatile("cp.async.wait_all;" ::: "memory");
 }
 __device__ __forceinline__ void commit_copies() {
   asm volatile("cp.async.commit_group;" ::: "memory");

@@ -5,13 +5,13 @@
 #include <type_traits>
 
 #include "cuda/output.cuh"
-#include "cuda/pages.cuh"
 #include "cuda/phase_clock.cuh"
 #include "cuda/radix.cuh"
 #include "cuda/row_ranks.cuh"
 #include "cuda/survivor_list.cuh"
 #include "cuda/survivors.cuh"
 #include "cuda/team.cuh"
+#include "cuda/words.cuh"
 
 namespace tl_topk {
 
@@ -43,16 +43,38 @@ __device__ __forceinline__ uint32_t count_better(uint64_t mine, const uint64_t* 
   return better;
 }
 
-// Ranks the at most kMaxResidual elements of the cut's bin: calls wins(slot, rank, element) for
-// those among the k best, by one lane each. The more there are, the fewer lanes rank one.
+// Calls wins(slot, rank, element) for those of the at most kWarp elements of the cut's bin that are
+// among the k best, by one lane each. A warp ranks an element, or two, by one comparison a lane.
+template <typename F>
+__device__ __forceinline__ void rank_few(const uint64_t* residual, const TableCut& c, uint32_t k,
+                                         F&& wins) {
+  constexpr uint32_t kOfWarp = 2;
+  static_assert(kOfWarp * kWarps == kWarp);
+  const uint32_t lane = threadIdx.x % kWarp;
+  const uint32_t warp = threadIdx.x / kWarp;
+  if (warp >= c.inside) return;
+  const uint64_t other = residual[lane];  // past the end lie zeros, worse than any
+  const uint64_t first = residual[warp];
+  const uint64_t second = residual[warp + kWarps];
+  const uint32_t than_first = __popc(__ballot_sync(kAllLanes, other > first));
+  const uint32_t than_second = __popc(__ballot_sync(kAllLanes, other > second));
+  const uint32_t element = warp + lane * kWarps;  // of the first lanes
+  const uint32_t slot = c.above + (lane == 0 ? than_first : than_second);
+  if (lane < kOfWarp && element < c.inside && slot < k) {
+    wins(slot, lane == 0 ? first : second, element);
+  }
+}
+
+// The same for at most kMaxResidual. The more there are, the fewer lanes rank one.
 template <typename F>
 __device__ __forceinline__ void rank_residual(const uint64_t* residual, const TableCut& c,
                                               uint32_t k, F&& wins) {
+  if (!ptx::unlikely(c.inside > kWarp)) return rank_few(residual, c, k, wins);
   const uint32_t lanes_log2 = c.inside <= kThreads / 8 ? 3 : c.inside <= kThreads / 4 ? 2 : 1;
   if (threadIdx.x / kWarp * kWarp >> lanes_log2 >= c.inside) return;
   const uint32_t element = threadIdx.x >> lanes_log2;
   const uint64_t mine = residual[element];
-  const uint32_t better = !ptx::unlikely(lanes_log2 < 3) ? count_better<3>(mine, residual, c.inside)
+  const uint32_t better = lanes_log2 == 3   ? count_better<3>(mine, residual, c.inside)
                           : lanes_log2 == 2 ? count_better<2>(mine, residual, c.inside)
                                             : count_better<1>(mine, residual, c.inside);
   if (threadIdx.x % (1u << lanes_log2) != 0 || element >= c.inside) return;
@@ -60,18 +82,13 @@ __device__ __forceinline__ void rank_residual(const uint64_t* residual, const Ta
   if (at < k) wins(at, mine, element);
 }
 
-// The cut's bin goes to the leader, everything above it to its slot; then the leader ranks the at
-// most kMaxResidual elements of the bin, and the best of them win too. `pages` are those of a
-// mapped launch. `in_order.by_value()` puts what lies above the cut into order of value, and
-// `in_order.by_index(before)` all winners into that of index, or they say that they cannot. True if
-// all winners are in their slots, false if they still have to be put in order.
-template <Dtype D, bool kMapped, Scope S, uint32_t kHeld, typename InOrder>
-__device__ __forceinline__ bool select_by_cut(const OrderedList<kHeld>& survivors,
-                                              const HeldPages<kHeld, kMapped>& pages,
-                                              const TableCut c, const Output<D, kMapped>& out,
-                                              const Team<S>& team, SharedState& state,
-                                              const InOrder& in_order) {
-  const bool with_words = pages.known_to_holder_alone();
+// In no order: everything above the cut goes to its slot and the cut's bin to the leader, which
+// ranks its at most kMaxResidual elements, and the best of them win too.
+template <Scope S, typename Words>
+__device__ __forceinline__ void select_free(const OrderedList& survivors, const Words& words,
+                                            const TableCut& c, uint32_t k, const Team<S>& team,
+                                            SharedState& state) {
+  const bool with_words = words.known_to_block_alone();
   const uint32_t residual_bytes = sizeof(uint64_t) + (with_words ? sizeof(uint32_t) : 0);
   if (team.leads() && threadIdx.x == 0) team.expect_residual(c.inside * residual_bytes);
   const Entry* const list = survivors.list;
@@ -79,93 +96,87 @@ __device__ __forceinline__ bool select_by_cut(const OrderedList<kHeld>& survivor
   const uint32_t above = own.count_above(c.bin);
   const uint32_t inside = own.count(c.bin) - above;
   const Places before = find_places(state.tables, team.rank(), c.bin);
-  constexpr uint32_t kApart = HeldPages<kHeld, kMapped>::kPages;
-  if (with_words) {
-    survivors.template for_some<kApart>(
-        above, above + inside, [&](uint32_t u, uint32_t i, bool there) {
-          const uint32_t at = before.inside() + i - above;
-          const uint32_t word = pages.word(u, i, list[i].index, there);
-          if (there) {
-            team.send_residual(&state.residual[at], list[i].rank());
-            team.send_residual(&state.residual_words[at], word);
-          }
-        });
-  } else if (threadIdx.x < inside) {
+  // First what the leader waits for. Its word is known to the thread that holds the survivor.
+  words.await();
+  constexpr uint32_t kHolders = Words::kHolders;
+  const uint32_t holder = threadIdx.x - (kThreads - kHolders);  // the others': beyond any list
+  const uint32_t first = above % kHolders;
+  const uint32_t turn = !with_words       ? threadIdx.x
+                        : holder >= first ? holder - first
+                                          : holder + kHolders - first;
+  if (turn < inside) {
+    const uint32_t i = above + turn;
+    const uint32_t at = before.inside() + turn;
+    team.send_residual(&state.residual[at], list[i].rank());
+    if (with_words) {
+      team.send_residual(&state.residual_words[at], words.of(i, list[i].index, true));
+    }
+  }
+#pragma unroll 1
+  for (uint32_t i = holder; i / kWarp * kWarp < above; i += kHolders) {
+    const uint32_t index = list[i].index;
+    words.put(before.above() + i, index, words.of(i, index, i < above), i < above);
+  }
+  mark(kPhaseEmit);
+  if (!team.leads()) return;
+  team.await_residual();
+  rank_residual(state.residual, c, k, [&](uint32_t slot, uint64_t rank, uint32_t element) {
+    const uint32_t index = index_of_rank(rank);
+    words.put(slot, index, with_words ? state.residual_words[element] : words.of(0, index, true),
+              true);
+  });
+}
+
+// The same with values, or in an order. `in_order.by_value()` puts what lies above the cut into
+// order of value, and `in_order.by_index(before)` all winners into that of index, or they say that
+// they cannot. True if all winners are in their slots, false if they still have to be put in order.
+template <Dtype D, bool kMapped, Scope S, typename InOrder>
+__device__ __forceinline__ bool select_by_cut(const OrderedList& survivors, const TableCut& c,
+                                              const Output<D, kMapped>& out, const Team<S>& team,
+                                              SharedState& state, const InOrder& in_order) {
+  if (team.leads() && threadIdx.x == 0) team.expect_residual(c.inside * sizeof(uint64_t));
+  const Entry* const list = survivors.list;
+  const CountTable& own = state.tables[team.rank()];
+  const uint32_t above = own.count_above(c.bin);
+  const uint32_t inside = own.count(c.bin) - above;
+  const Places before = find_places(state.tables, team.rank(), c.bin);
+  if (threadIdx.x < inside) {
     team.send_residual(&state.residual[before.inside() + threadIdx.x],
                        list[above + threadIdx.x].rank());
   }
-
-  const auto store = [&](int32_t* to, auto&& word) {
-    survivors.template for_some<kApart>(0, above, [&](uint32_t u, uint32_t i, bool there) {
-      ptx::store_if(to + before.above() + i, word(u, i, list[i].index), there);
-    });
-  };
-  const auto index = [](uint32_t, uint32_t, uint32_t index) { return index; };
-  bool written = out.free_order();
-  const auto put = [&] {
-    if (out.order == Order::kValue && out.by_all) written = in_order.by_value();
-    if (written && !out.free_order()) return;
-    survivors.template for_some<0>(0, above, [&](uint32_t, uint32_t i, bool there) {
-      if (there) out.put(team, before.above() + i, list[i]);
-    });
-  };
-  const auto finish_residual = [&](auto&& wins) {
-    mark(kPhaseEmit);
-    if (!team.leads()) return;
-    team.await_residual();
-    rank_residual(state.residual, c, out.k, wins);
-  };
-  if constexpr (kMapped) {
-    if (with_words) {
-      store(pages.to, [&](uint32_t u, uint32_t i, uint32_t index) {
-        return pages.word(u, i, index, i < above);
-      });
-    } else if (out.free_order()) {
-      store(pages.to, [&](uint32_t, uint32_t, uint32_t index) { return pages.word(index); });
-    } else {
-      if (in_order.by_index(before)) return true;
-      put();
+  if (in_order.by_index(before)) return true;
+  const bool by_value = out.order == Order::kValue && out.by_all && in_order.by_value();
+  if (!by_value) {
+    for (uint32_t i = threadIdx.x; i < above; i += kThreads) {
+      out.put(team, before.above() + i, list[i]);
     }
-    if (ptx::unlikely(out.free_order() && pages.more)) {
-      const RowMapping& map = *out.mapping;
-      if (pages.paged && map.ragged != nullptr) {
-        store(map.ragged, [&](uint32_t, uint32_t, uint32_t index) {
-          return static_cast<uint32_t>(map.place(index));
-        });
-      }
-      if (out.indices != nullptr) store(out.indices, index);
-    }
-  } else if (!ptx::unlikely(!out.plain())) {
-    store(out.indices, index);
-    finish_residual([&](uint32_t at, uint64_t rank, uint32_t) {
-      out.indices[at] = static_cast<int32_t>(index_of_rank(rank));
-    });
-    return true;
-  } else {
-    if (in_order.by_index(before)) return true;
-    put();
   }
-  finish_residual([&](uint32_t at, uint64_t rank, uint32_t element) {
-    if constexpr (kMapped) {
-      if (out.free_order()) {
-        const uint32_t index = index_of_rank(rank);
-        const auto word =
-            static_cast<int32_t>(with_words ? state.residual_words[element] : pages.word(index));
-        if (!pages.more) {
-          pages.to[at] = word;
-        } else {
-          out.write(at, index, *out.mapping, word);
-        }
-        return;
-      }
-    }
+  mark(kPhaseEmit);
+  const bool written = by_value || out.free_order();
+  if (!team.leads()) return written;
+  team.await_residual();
+  rank_residual(state.residual, c, out.k, [&](uint32_t slot, uint64_t rank, uint32_t) {
     if (written) {
-      out.write(at, index_of_rank(rank));
+      out.write(slot, index_of_rank(rank));
     } else {
-      out.put_ranked(team, at, rank);
+      out.put_ranked(team, slot, rank);
     }
   });
   return written;
+}
+
+// Either of them, once the cut is known.
+template <Dtype D, bool kMapped, Scope S, typename InOrder>
+__device__ __forceinline__ bool select_generally(const OrderedList& survivors, const TableCut& c,
+                                                 const Output<D, kMapped>& out, const Team<S>& team,
+                                                 SharedState& state, const InOrder& in_order) {
+  if constexpr (kMapped) {
+    if (out.free_order()) {
+      select_free(survivors, AnyWords(out, survivors, team.size_log2()), c, out.k, team, state);
+      return true;
+    }
+  }
+  return select_by_cut(survivors, c, out, team, state, in_order);
 }
 
 // Lists those of a share that pass, while there is room; state.winners counts all of them.

@@ -167,6 +167,15 @@ __device__ __forceinline__ void finish(const Output<D, kMapped>& out, const Team
   }
 }
 
+// Off the usual path, where what a launch with one output knows of a row is not enough.
+__device__ __forceinline__ void keep_mapping(const KernelParams&, uint32_t, SharedState&) {}
+__device__ __forceinline__ void keep_mapping(const MappedParams& params, uint32_t row_number,
+                                             SharedState& state) {
+  __syncthreads();
+  if (threadIdx.x == 0) state.mapping = map_row(params.mapping, row_number);
+  __syncthreads();
+}
+
 // All that may follow once the tables are here, off the usual path, to the row's end. Derived anew
 // from the launch's parameters, in a function of its own that nothing follows: what is done here
 // takes no register of the usual path, and stands in none of its way.
@@ -181,6 +190,7 @@ __device__ __noinline__ void finish_otherwise(const Params<kMapped>& params, uin
   const Team<S> team(state, memory.sort_buffer, params);
   Row<D> row = find_row<D>(params, row_number);
   if constexpr (kHeld == kResident) row.fit(kLoads * kThreads << team.size_log2());
+  keep_mapping(params, row_number, state);
   const auto out =
       make_output<kMapped, true>(params, row_number, row, state.mapping, team.size_log2());
   const uint32_t listed = state.tables[team.rank()].count(0);  // none where the list overflowed
@@ -248,33 +258,88 @@ __device__ __forceinline__ void prepare(const KernelParams& params, const Row<D>
   }
 }
 
-// A mapped launch's row, read by one thread and kept once the floor is known. What it takes to read
-// it must not keep the others waiting: it is read when all have opened and the row is on its way.
+// A mapped launch's row, where its parameters do not tell all about it: read by one thread, and
+// kept once the floor is known. Before the loads of a queue: behind them, integers of the row's own
+// would arrive last. A barrier must follow the keeping.
 template <typename Params>
 struct MappingReader {
   static constexpr bool kMapped = std::is_same_v<Params, MappedParams>;
 
-  bool reads;
+  bool reads = false;
   RowMapping mapping;
 
-  __device__ __forceinline__ MappingReader() : reads(kMapped && threadIdx.x == kWarp) {}
-  // Before the loads of a queue: behind them, integers of the row's own would arrive last.
-  __device__ __forceinline__ void read_integers(const Params& params, uint32_t row_number) {
+  __device__ __forceinline__ MappingReader(const Params& params, uint32_t row_number) {
     if constexpr (kMapped) {
-      if (reads && ptx::unlikely(!params.plain_mapping))
-        mapping = map_row(params.mapping, row_number);
+      if (params.only != OnlyOutput::kNone) return;
+      reads = threadIdx.x == kWarp;
+      if (reads) mapping = map_row(params.mapping, row_number);
     }
   }
-  __device__ __forceinline__ void read_plain(const Params& params, uint32_t row_number) {
-    if constexpr (kMapped) {
-      if (reads && params.plain_mapping) mapping = map_plain_row(params.mapping, row_number);
-    }
-  }
-  // A barrier must follow.
   __device__ __forceinline__ void keep(SharedState& state) const {
-    if (reads) state.mapping = mapping;
+    if (kMapped && ptx::unlikely(reads)) state.mapping = mapping;
   }
 };
+
+// How far the usual path went: nothing is done but counting, or the winners still have to be put in
+// order, or that is done too.
+enum class Progress : uint8_t { kUnusual, kSelected, kInOrder };
+
+// From a list in order, and counts that all blocks have sent, to the cut's winners. `select(cut)`
+// says whether they are all in their slots then.
+template <Scope S, typename Select>
+__device__ __forceinline__ Progress select_if_usual(uint32_t k, const Team<S>& team,
+                                                    SharedState& state, Select&& select) {
+  const TableCut cut = find_cut(k, team, state);
+  if (!is_usual(cut)) return Progress::kUnusual;
+  return select(cut) ? Progress::kInOrder : Progress::kSelected;
+}
+
+// Of mapped launches in an order, or with more than one output.
+template <Dtype D, Scope S>
+__device__ __noinline__ Progress select_mapped(const OrderedList survivors, const BinMap map,
+                                               const Output<D, true> out, const Team<S> team,
+                                               void* sort_buffer, SharedState& state) {
+  if (out.free_order()) {
+    const AnyWords words(out, survivors, team.size_log2());
+    return select_if_usual(out.k, team, state, [&](const TableCut& cut) {
+      select_free(survivors, words, cut, out.k, team, state);
+      return true;
+    });
+  }
+  return select_if_usual(out.k, team, state, [&](const TableCut& cut) {
+    const InOrder<D, true, S> in_order{survivors.list, map, cut, out, team, sort_buffer, state};
+    return select_by_cut(survivors, cut, out, team, state, in_order);
+  });
+}
+
+// Of any launch.
+template <Dtype D, bool kMapped, Scope S>
+__device__ __forceinline__ Progress select_ordered(const Params<kMapped>& params,
+                                                   uint32_t row_number,
+                                                   const OrderedList& survivors, const BinMap& map,
+                                                   const Output<D, kMapped>& out,
+                                                   const Team<S>& team, void* sort_buffer,
+                                                   SharedState& state) {
+  if constexpr (kMapped) {
+    if (ptx::unlikely(params.only == OnlyOutput::kNone)) {
+      return select_mapped(survivors, map, out, team, sort_buffer, state);
+    }
+    const OnlyWords words(params, row_number, survivors, team.size_log2());
+    return select_if_usual(out.k, team, state, [&](const TableCut& cut) {
+      select_free(survivors, words, cut, out.k, team, state);
+      return true;
+    });
+  } else {
+    return select_if_usual(out.k, team, state, [&](const TableCut& cut) {
+      if (!ptx::unlikely(!out.plain())) {
+        select_free(survivors, Indices{out.indices}, cut, out.k, team, state);
+        return true;
+      }
+      const InOrder<D, false, S> in_order{survivors.list, map, cut, out, team, sort_buffer, state};
+      return select_by_cut(survivors, cut, out, team, state, in_order);
+    });
+  }
+}
 
 // A team's row of which one step loads all, which then stays in registers. `row_number` counts rows
 // of the launch.
@@ -298,14 +363,13 @@ __device__ __forceinline__ void select_resident(const Params<kMapped>& params, u
   const CommonSample<D, kCommonSample ? kSampleLoads : 0> sampled(row);
   uint4 loaded[kLoads];
   load_step<D, kLoads>(row, deal, deal.step(0), loaded);
-  MappingReader<Params<kMapped>> mapping;
-  mapping.read_integers(params, row_number);
+  const MappingReader<Params<kMapped>> mapping(params, row_number);
   const auto out =
       make_output<kMapped, true>(params, row_number, row, state.mapping, team.size_log2());
   prepare<kSampleLoads, kGroups, kCommonSample>(params, row, state);
   open_marks(out, team, memory.sort_buffer, state);
   team.open();
-  mapping.read_plain(params, row_number);
+  prefetch_mapping(params, row_number);
 
   const auto anchors_of = [&](const auto& sample) {
     mark(kPhaseRead);
@@ -352,27 +416,22 @@ __device__ __forceinline__ void select_resident(const Params<kMapped>& params, u
     const uint32_t index = row.index(deal.vector(i / kPerVector, 0)) + i % kPerVector;
     put_if(list + place[i], {x[i], index}, x[i] > anchors.floor);
   }
-  const OrderedList<kElements> survivors{list, table.count(0)};
-  const HeldPages<kElements, kMapped> pages(survivors, out, team.size_log2());
-  const TableCut cut = find_cut(out.k, team, state);
-  if (!is_usual(cut)) {
+  const OrderedList survivors{list, table.count(0), kElements * kThreads};
+  const Progress progress =
+      select_ordered(params, row_number, survivors, map, out, team, memory.sort_buffer, state);
+  if (ptx::unlikely(progress == Progress::kUnusual)) {
     return finish_otherwise<D, S, kLoadsLog2, kResident, 0, kMapped>(params, row_number, map);
   }
-  const InOrder<D, kMapped, S> in_order{list, map, cut, out, team, memory.sort_buffer, state};
-  const bool written = select_by_cut(survivors, pages, cut, out, team, state, in_order);
-  if (!written) finish_keys(out, team, memory);
+  if (progress == Progress::kSelected) finish_keys(out, team, memory);
   mark(kPhaseSelect);
   record_phases(blockIdx.x);
 }
 
-// How far the usual path went: nothing is done but counting, or the winners still have to be put in
-// order, or that is done too.
-enum class Progress : uint8_t { kUnusual, kSelected, kInOrder };
-
 // From a list of survivors to the cut's winners.
 template <Dtype D, bool kMapped, Scope S, uint32_t kHeld>
-__device__ __forceinline__ Progress select_listed(HeldEntries<kHeld>& held, const BinMap& map,
-                                                  const Output<D, kMapped>& out,
+__device__ __forceinline__ Progress select_listed(const Params<kMapped>& params,
+                                                  uint32_t row_number, HeldEntries<kHeld>& held,
+                                                  const BinMap& map, const Output<D, kMapped>& out,
                                                   const Team<S>& team, void* sort_buffer,
                                                   SharedState& state) {
   held.count(state.own);
@@ -383,13 +442,8 @@ __device__ __forceinline__ Progress select_listed(HeldEntries<kHeld>& held, cons
   // Put in order while the tables are under way.
   const CountTable& table = state.tables[team.rank()];
   held.sort(table);
-  const OrderedList<kHeld> survivors{held.list, table.count(0)};
-  const HeldPages<kHeld, kMapped> pages(survivors, out, team.size_log2());
-  const TableCut cut = find_cut(out.k, team, state);
-  if (!is_usual(cut)) return Progress::kUnusual;
-  const InOrder<D, kMapped, S> in_order{held.list, map, cut, out, team, sort_buffer, state};
-  const bool written = select_by_cut(survivors, pages, cut, out, team, state, in_order);
-  return written ? Progress::kInOrder : Progress::kSelected;
+  const OrderedList survivors{held.list, table.count(0), kHeld * kThreads};
+  return select_ordered(params, row_number, survivors, map, out, team, sort_buffer, state);
 }
 
 // A team's row of which each block takes several steps, and a thread has room for kHeld survivors.
@@ -411,14 +465,14 @@ __device__ __forceinline__ void select_stepwise(const Params<kMapped>& params, u
   const CommonSample<D, kCommonSample ? kSampleLoads : 0> sampled(row);
   const Deal deal(row.vectors(), kLoadsLog2, team.rank(), team.size_log2(), kSideBySide<S, kQueue>);
   StepQueue<D, kLoads, kQueue> queue(row, deal, memory.queue);
-  MappingReader<Params<kMapped>> mapping;
-  mapping.read_integers(params, row_number);
+  const MappingReader<Params<kMapped>> mapping(params, row_number);
   queue.fill(row, deal);
   const auto out =
       make_output<kMapped, true>(params, row_number, row, state.mapping, team.size_log2());
   prepare<kSampleLoads, kGroupCount, kCommonSample>(params, row, state);
   open_marks(out, team, memory.sort_buffer, state);
   team.open();
+  prefetch_mapping(params, row_number);
 
   float x[kSampleLoads * kPerVector];
   if constexpr (kCommonSample) {
@@ -429,7 +483,6 @@ __device__ __forceinline__ void select_stepwise(const Params<kMapped>& params, u
   mark(kPhaseRead);
   const Anchors anchors = find_anchors<kGroupCount, kPerVector>(x, plan_of(state), state.anchors);
   const BinMap map = map_between(anchors.low, anchors.ceiling, kTableBins);
-  mapping.read_plain(params, row_number);
   mapping.keep(state);
   team.await_open();
   mark(kPhaseFloor);
@@ -445,7 +498,8 @@ __device__ __forceinline__ void select_stepwise(const Params<kMapped>& params, u
   const uint32_t listed = overflow ? 0 : state.survivors;
   if (threadIdx.x == 0) state.own.overflow = overflow;
   HeldEntries<kHeld> held(list, listed, map);
-  const Progress progress = select_listed(held, map, out, team, memory.sort_buffer, state);
+  const Progress progress =
+      select_listed(params, row_number, held, map, out, team, memory.sort_buffer, state);
   if (progress == Progress::kUnusual) {
     return finish_otherwise<D, S, kLoadsLog2, kHeld, kQueue, kMapped>(params, row_number, map);
   }

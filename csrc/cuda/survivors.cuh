@@ -47,34 +47,11 @@ __device__ __forceinline__ uint32_t take_places(uint32_t total, uint32_t* taken)
 }
 
 // A block's survivors in the order of their bins, the highest first. Those above a cut come first,
-// so that nothing has to be counted once it is known. kHeld entries a thread.
-template <uint32_t kHeld_>
+// so that nothing has to be counted once it is known.
 struct OrderedList {
-  static constexpr uint32_t kHeld = kHeld_;
-
-  const Entry* list;
+  Entry* list;
   uint32_t listed;
-
-  // Calls f(u, i, is it there?) for this thread's u-th entry, the i-th of the list, of those from
-  // `begin` to before `end`; whole warps do. Those from the kApart-th on get the same u: they are
-  // seldom there, and their code is not repeated.
-  template <uint32_t kApart = kHeld, typename F>
-  static __device__ __forceinline__ void for_some(uint32_t begin, uint32_t end, F&& f) {
-    if constexpr (kApart > 0) {
-#pragma unroll
-      for (uint32_t u = 0; u < kApart; ++u) {
-        const uint32_t i = u * kThreads + threadIdx.x;
-        if (i / kWarp * kWarp >= end) return;
-        f(u, i, i >= begin && i < end);
-      }
-    }
-    if constexpr (kApart < kHeld) {
-#pragma unroll 1
-      for (uint32_t i = kApart * kThreads + threadIdx.x; i / kWarp * kWarp < end; i += kThreads) {
-        f(kApart, i, i >= begin && i < end);
-      }
-    }
-  }
+  uint32_t capacity;
 };
 
 // Survivors listed in any order, spread over registers to be counted and put in order.

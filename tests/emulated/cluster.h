@@ -76,13 +76,14 @@ struct Fiber {
   ucontext_t context;
   Copies copies;  // asynchronous ones, of the group that is not complete yet
   std::deque<Copies> groups;
+  std::vector<std::pair<uint32_t*, const int32_t*>> words;  // copied one by one, of no group
   bool done = false;
   unsigned cluster_generation = 0;
 };
 
 inline ucontext_t scheduler;
 inline std::vector<Fiber> fibers;
-inline std::vector<Meeting> warps, blocks;
+inline std::vector<Meeting> warps, blocks, listed;
 inline Meeting cluster;
 inline std::vector<std::vector<unsigned char>> kept;  // shared memory of blocks that do not run
 inline unsigned current, threads_of_block, running_block;
@@ -204,6 +205,7 @@ inline void run_cluster(unsigned first, unsigned count, unsigned threads, size_t
   for (Meeting& warp : warps) warp.members = 32;
   blocks.assign(count, Meeting{});
   for (Meeting& block : blocks) block.members = threads;
+  listed = blocks;
   cluster = Meeting{};
   cluster.members = count * threads;
   running.assign(count, threads);

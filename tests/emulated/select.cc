@@ -164,7 +164,7 @@ __attribute__((visibility("default"))) void emulated_mapped(const void* scores, 
   m.ragged = ragged;
   m.offsets = {offsets, false};
   m.note_plainness();
-  params.plain_mapping = m.plain;
+  params.note_only_output();
   launch(c, params, c.grid_blocks);
 }
 #endif

@@ -97,6 +97,9 @@ inline void shared_store_if(uint32_t address, uint2 x, bool enabled) {
 inline int32_t load_if(const int32_t* p, bool enabled, int32_t otherwise) {
   return enabled ? *p : otherwise;
 }
+inline void arrive_listed(uint32_t) { emulated::arrive(emulated::listed[emulated::running_block]); }
+inline void await_listed(uint32_t) { emulated::meet(emulated::listed[emulated::running_block]); }
+inline void prefetch(const void*) {}
 inline void wait_for_previous_kernel() {}
 
 // Copies are made as late as may be: when they are awaited.
@@ -119,6 +122,16 @@ void await_copies() {
   for (; groups.size() > kNewest; groups.pop_front()) {
     for (const auto& [to, from] : groups.front()) *to = *from;
   }
+}
+inline void copy_word_async(uint32_t* to, const int32_t* from, bool enabled) {
+  if (enabled) emulated::fibers[emulated::current].words.push_back({to, from});
+}
+inline void await_all_copies() {
+  commit_copies();
+  await_copies<0>();
+  auto& words = emulated::fibers[emulated::current].words;
+  for (const auto& [to, from] : words) *to = static_cast<uint32_t>(*from);
+  words.clear();
 }
 inline uint4 load_vector(const uint4* p) { return *p; }
 inline uint32_t keep(uint32_t x) { return x; }

@@ -1,0 +1,187 @@
+// What is written of the winners of a launch of free order: their indices, or what they are mapped
+// to.
+//
+// A survivor's word is its index, its index moved by the row's offset, or its slot in a paged
+// cache. Slots take a page number from the request's table. They are read while the block waits for
+// other blocks' counts anyway, of as many survivors as are likely to win, rather than of the
+// winners when nothing else is left to do.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/output.cuh"
+#include "cuda/ptx.cuh"
+#include "cuda/survivors.cuh"
+#include "mapping.h"
+
+namespace tl_topk {
+
+// Threads that look after what is mapped: all but those that add up the tables meanwhile. Each has
+// the survivors that lie a multiple of their number behind its first.
+constexpr uint32_t kMappers = kThreads - kTallyWarps * kWarp;
+
+// Of a launch that maps nothing.
+struct Indices {
+  static constexpr uint32_t kHolders = kThreads;
+
+  int32_t* to;
+
+  __device__ __forceinline__ void await() const {}
+  __device__ __forceinline__ bool known_to_block_alone() const { return false; }
+  __device__ __forceinline__ uint32_t of(uint32_t, uint32_t index, bool) const { return index; }
+  __device__ __forceinline__ void put(uint32_t slot, uint32_t, uint32_t word, bool there) const {
+    ptx::store_if(to + slot, word, there);
+  }
+};
+
+// The pages of a request, as its row of the table has them, and those already read of a block's
+// first survivors.
+struct Pages {
+  const int32_t* table;
+  uint32_t columns;
+  uint32_t first;  // the row's
+  int32_t page_log2;
+  uint32_t* read;  // in shared memory, behind the list
+  uint32_t known;  // so many
+
+  // 2^blocks_log2 blocks share the row's k winners.
+  __device__ __forceinline__ void read_likely(const OrderedList& survivors, uint32_t k,
+                                              uint32_t blocks_log2) {
+    // A block's part of the winners varies by the root of what it is, and lists are in order.
+    const uint32_t part = k >> blocks_log2;
+    const uint32_t likely = min(part + part / 8 + 64, survivors.listed);
+    constexpr uint32_t kWordsOfEntry = sizeof(Entry) / sizeof(uint32_t);
+    known = min(likely, kWordsOfEntry * (survivors.capacity - survivors.listed));
+    read = reinterpret_cast<uint32_t*>(survivors.list + survivors.listed);
+    // All must be in order; those who read none only say that theirs are.
+    if (threadIdx.x < kThreads - kMappers) return ptx::arrive_listed(kThreads);
+    ptx::await_listed(kThreads);
+#pragma unroll 1
+    for (uint32_t i = threadIdx.x - (kThreads - kMappers); i < known; i += kMappers) {
+      const uint32_t column = column_of(survivors.list[i].index);
+      const bool has_page = column < columns;
+      if (!has_page) read[i] = ~0u;
+      ptx::copy_word_async(read + i, table + column, has_page);
+    }
+  }
+  // Those of this thread's survivors.
+  __device__ __forceinline__ void await() const { ptx::await_all_copies(); }
+
+  // Of the block's i-th survivor, of that index.
+  __device__ __forceinline__ uint32_t of(uint32_t i, uint32_t index, bool enabled) const {
+    if (!ptx::unlikely(i >= known)) return read[i];
+    const uint32_t column = column_of(index);
+    return static_cast<uint32_t>(ptx::load_if(table + column, enabled && column < columns, -1));
+  }
+  __device__ __forceinline__ uint32_t column_of(uint32_t index) const {
+    return first + (index >> page_log2);
+  }
+};
+
+__device__ __forceinline__ uint32_t slot_of(uint32_t page, uint32_t index, int32_t page_log2,
+                                            uint32_t cache_pages) {
+  const uint32_t within = index & ((1u << page_log2) - 1);
+  return page < cache_pages ? (page << page_log2) + within : ~0u;
+}
+
+// The low word of a row's offset, which is all that counts of it.
+__device__ __forceinline__ const int32_t* offset_of_row(const Mapping& m, uint32_t r) {
+  return static_cast<const int32_t*>(m.offsets.data) + (m.offsets.is_int64 ? 2 * r : r);
+}
+
+// The pages of a row whose request its number tells.
+__device__ __forceinline__ const int32_t* pages_of_row(const Mapping& m, uint32_t r,
+                                                       uint32_t& columns) {
+  const uint32_t request = m.next_n == 1 ? r : r / static_cast<uint32_t>(m.next_n);
+  columns = request < static_cast<uint32_t>(m.requests) ? static_cast<uint32_t>(m.pages) : 0;
+  return m.page_table + request * m.page_table_stride;
+}
+
+// What is read of a row with one output lies where this multiprocessor has not read lately. It
+// shall be found quickly when it is: once the row is on its way, for the parameters that tell where
+// come from far as well.
+__device__ __forceinline__ void prefetch_mapping(const KernelParams&, uint32_t) {}
+__device__ __forceinline__ void prefetch_mapping(const MappedParams& params, uint32_t r) {
+  if (threadIdx.x != kWarp || params.only == OnlyOutput::kNone) return;
+  const Mapping& m = params.mapping;
+  uint32_t columns = 1;
+  const int32_t* const from =
+      params.only == OnlyOutput::kSlots ? pages_of_row(m, r, columns) : offset_of_row(m, r);
+  if (columns > 0) ptx::prefetch(from);
+}
+
+// Of a launch with one output, which the kernel's parameters tell all about but the row's offset.
+struct OnlyWords {
+  static constexpr uint32_t kHolders = kMappers;
+
+  const MappedParams& params;
+  uint32_t row;
+  uint32_t offset;
+  Pages pages;
+
+  __device__ __forceinline__ OnlyWords(const MappedParams& params_, uint32_t row_,
+                                       const OrderedList& survivors, uint32_t blocks_log2)
+      : params(params_), row(row_) {
+    if (known_to_block_alone()) {
+      pages.table = pages_of_row(params.mapping, row, pages.columns);
+      pages.first = 0;
+      pages.page_log2 = params.mapping.page_log2;
+      pages.read_likely(survivors, params.k, blocks_log2);
+    } else {
+      offset = static_cast<uint32_t>(*offset_of_row(params.mapping, row));
+    }
+  }
+  __device__ __forceinline__ void await() const {
+    if (known_to_block_alone()) pages.await();
+  }
+  // Can nobody but the block that has a survivor tell what is written of it?
+  __device__ __forceinline__ bool known_to_block_alone() const {
+    return params.only == OnlyOutput::kSlots;
+  }
+  __device__ __forceinline__ uint32_t of(uint32_t i, uint32_t index, bool enabled) const {
+    if (!known_to_block_alone()) return index + offset;
+    return slot_of(pages.of(i, index, enabled), index, pages.page_log2, params.mapping.cache_pages);
+  }
+  __device__ __forceinline__ void put(uint32_t slot, uint32_t, uint32_t word, bool there) const {
+    ptx::store_if(params.indices + row * params.indices_stride + slot, word, there);
+  }
+};
+
+// Of any mapped launch: slots if there are any, else ragged indices, else indices; and what else is
+// wanted.
+struct AnyWords {
+  static constexpr uint32_t kHolders = kMappers;
+
+  const RowMapping& map;
+  int32_t* indices;
+  Pages pages;
+
+  template <Dtype D>
+  __device__ __forceinline__ AnyWords(const Output<D, true>& out, const OrderedList& survivors,
+                                      uint32_t blocks_log2)
+      : map(*out.mapping), indices(out.indices) {
+    if (!known_to_block_alone()) return;
+    pages.table = map.table;
+    pages.columns = map.pages;
+    pages.first = map.first_page;
+    pages.page_log2 = map.page_log2;
+    pages.read_likely(survivors, out.k, blocks_log2);
+  }
+  __device__ __forceinline__ void await() const {
+    if (known_to_block_alone()) pages.await();
+  }
+  __device__ __forceinline__ bool known_to_block_alone() const { return map.slots != nullptr; }
+  __device__ __forceinline__ uint32_t of(uint32_t i, uint32_t index, bool enabled) const {
+    if (!known_to_block_alone()) return static_cast<uint32_t>(map.place(index));
+    return slot_of(pages.of(i, index, enabled), index, map.page_log2, map.cache_pages);
+  }
+  __device__ __forceinline__ void put(uint32_t slot, uint32_t index, uint32_t word,
+                                      bool there) const {
+    if (!there) return;
+    if (map.slots != nullptr) map.slots[slot] = static_cast<int32_t>(word);
+    if (map.ragged != nullptr) map.ragged[slot] = map.place(index);
+    if (indices != nullptr) indices[slot] = static_cast<int32_t>(index);
+  }
+};
+
+}  // namespace tl_topk
