@@ -117,8 +117,8 @@ def test_what_is_written_instead_of_indices(
     page_size: int,
     rng: np.random.Generator,
 ) -> None:
-    """Also where one block has all winners, many more than it is likely to have, and where pages
-    are missing or lie beyond the table."""
+    """Also where one block has all winners, many more than it is likely to have, where many are
+    equal, and where pages are missing or lie beyond the table."""
     row = rng.standard_normal(width).astype(np.float32)
     block = dealt.deal(1, width, k, "float32").block
     skewed = np.where(block == block[0], row + 100, row).astype(np.float32)
@@ -126,10 +126,14 @@ def test_what_is_written_instead_of_indices(
     table = rng.permutation(pages).astype(np.int32)[np.newaxis]
     table[0, rng.integers(0, pages, pages // 7 + 1)] = -1
     offsets = np.array([-5], np.int32)
+    coarse, equal = np.round(row, 1), np.ones_like(row)
     for scores, order, blocks in (
         (row, "any", 0),
         (skewed, "any", 0),
         (skewed, "any", 1),
+        (coarse, "any", 0),
+        (coarse, "any", 1),
+        (equal, "any", 0),
         (row, "value", 0),
         (row, "index", 0),
         (skewed, "index", 0),

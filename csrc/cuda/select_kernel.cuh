@@ -294,6 +294,20 @@ __device__ __forceinline__ Progress select_if_usual(uint32_t k, const Team<S>& t
   return select(cut) ? Progress::kInOrder : Progress::kSelected;
 }
 
+// The same in no order. Words that are not wanted are awaited as well, for what follows on an
+// unusual path uses the memory that they come to.
+template <Scope S, typename Words>
+__device__ __forceinline__ Progress select_words(const OrderedList& survivors, const Words& words,
+                                                 uint32_t k, const Team<S>& team,
+                                                 SharedState& state) {
+  const Progress progress = select_if_usual(k, team, state, [&](const TableCut& cut) {
+    select_free(survivors, words, cut, k, team, state);
+    return true;
+  });
+  if (ptx::unlikely(progress == Progress::kUnusual)) words.await();
+  return progress;
+}
+
 // Of mapped launches in an order, or with more than one output.
 template <Dtype D, Scope S>
 __device__ __noinline__ Progress select_mapped(const OrderedList survivors, const BinMap map,
@@ -301,10 +315,7 @@ __device__ __noinline__ Progress select_mapped(const OrderedList survivors, cons
                                                void* sort_buffer, SharedState& state) {
   if (out.free_order()) {
     const AnyWords words(out, survivors, team.size_log2());
-    return select_if_usual(out.k, team, state, [&](const TableCut& cut) {
-      select_free(survivors, words, cut, out.k, team, state);
-      return true;
-    });
+    return select_words(survivors, words, out.k, team, state);
   }
   return select_if_usual(out.k, team, state, [&](const TableCut& cut) {
     const InOrder<D, true, S> in_order{survivors.list, map, cut, out, team, sort_buffer, state};
@@ -325,10 +336,7 @@ __device__ __forceinline__ Progress select_ordered(const Params<kMapped>& params
       return select_mapped(survivors, map, out, team, sort_buffer, state);
     }
     const OnlyWords words(params, row_number, survivors, team.size_log2());
-    return select_if_usual(out.k, team, state, [&](const TableCut& cut) {
-      select_free(survivors, words, cut, out.k, team, state);
-      return true;
-    });
+    return select_words(survivors, words, out.k, team, state);
   } else {
     return select_if_usual(out.k, team, state, [&](const TableCut& cut) {
       if (!ptx::unlikely(!out.plain())) {

@@ -1,4 +1,5 @@
-// mapping.h and the lengths of requests in row_span.h, against one plain step after another.
+// mapping.h and the lengths of requests in row_span.h, against one plain step after another; and
+// which launches have one output.
 #include "mapping.h"
 
 #include <algorithm>
@@ -7,13 +8,17 @@
 #include <vector>
 
 #include "check.h"
+#include "cuda/params.h"
 
 namespace {
 
 using tl_topk::IntVector;
 using tl_topk::map_row;
 using tl_topk::mapped_row_span;
+using tl_topk::MappedParams;
 using tl_topk::Mapping;
+using tl_topk::OnlyOutput;
+using tl_topk::Order;
 using tl_topk::request_of_row;
 using tl_topk::RowMapping;
 
@@ -143,6 +148,49 @@ void outputs_that_are_not_wanted() {
   CHECK(map_row(m, 0).slots == nullptr && map_row(m, 0).place(3) == -2);
 }
 
+// The one output takes the place of the indices; else nothing is changed.
+void launches_with_one_output() {
+  const int32_t table[] = {10, 11, 12, -1, 14, 20, 21, 22, 23, 24};
+  const int32_t offset = -5;
+  int32_t out[3][8];
+  for (const bool slots : {false, true}) {
+    for (const bool ragged : {false, true}) {
+      for (const bool indices : {false, true}) {
+        for (const bool plain : {false, true}) {
+          for (const Order order : {Order::kAny, Order::kIndex}) {
+            MappedParams p{};
+            p.order = order;
+            p.indices_stride = 3;
+            if (indices) p.indices = out[0];
+            Mapping& m = p.mapping;
+            if (slots) m = paged(table, out[1]);
+            m.slots_stride = 4;
+            m.ragged_stride = 5;
+            if (ragged) m.ragged = out[2];
+            if (ragged) m.offsets = {&offset, false};
+            if (!plain) m.row_to_request = {&offset, false};
+            m.note_plainness();
+            p.note_only_output();
+            const bool one = order == Order::kAny && !indices && slots != ragged;
+            const OnlyOutput only = one && slots && plain ? OnlyOutput::kSlots
+                                    : one && ragged       ? OnlyOutput::kRagged
+                                                          : OnlyOutput::kNone;
+            if (!slots && !ragged) continue;  // not a mapped launch
+            CHECK(p.only == only);
+            CHECK(p.indices == (only == OnlyOutput::kSlots    ? out[1]
+                                : only == OnlyOutput::kRagged ? out[2]
+                                : indices                     ? out[0]
+                                                              : nullptr));
+            CHECK(p.indices_stride == (only == OnlyOutput::kSlots    ? 4
+                                       : only == OnlyOutput::kRagged ? 5
+                                                                     : 3));
+          }
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -152,5 +200,6 @@ int main() {
   slots_stay_within_the_table();
   plain_mappings();
   outputs_that_are_not_wanted();
+  launches_with_one_output();
   return check::status();
 }
