@@ -127,6 +127,8 @@ def test_what_is_written_instead_of_indices(
     table[0, rng.integers(0, pages, pages // 7 + 1)] = -1
     offsets = np.array([-5], np.int32)
     coarse, equal = np.round(row, 1), np.ones_like(row)
+    tied = row.copy()  # more than are ranked with one another, in the midst of what is listed
+    tied[rng.permutation(width)[: k // 2]] = np.partition(row, -k)[-k]
     for scores, order, blocks in (
         (row, "any", 0),
         (skewed, "any", 0),
@@ -134,6 +136,7 @@ def test_what_is_written_instead_of_indices(
         (coarse, "any", 0),
         (coarse, "any", 1),
         (equal, "any", 0),
+        (tied, "any", 0),
         (row, "value", 0),
         (row, "index", 0),
         (skewed, "index", 0),
