@@ -18,53 +18,14 @@
 
 #include "config.h"
 #include "cuda/anchors.cuh"
-#include "cuda/crowded_bins.cuh"
+#include "cuda/finish_otherwise.cuh"
 #include "cuda/index_order.cuh"
 #include "cuda/phase_clock.cuh"
-#include "cuda/row_ranks.cuh"
-#include "cuda/select.cuh"
+#include "cuda/row_memory.cuh"
+#include "cuda/select_ordered.cuh"
 #include "cuda/step_queue.cuh"
-#include "cuda/ties.cuh"
-#include "cuda/value_order.cuh"
 
 namespace tl_topk {
-
-// A block's shared memory: its state, the queue of steps, the list of survivors, and room to sort:
-// as many keys as asked for, and as many spare ones in place of the list.
-struct SharedMemory {
-  SharedState& state;
-  unsigned char* queue;
-  Entry* list;
-  void* sort_buffer;
-
-  __device__ __forceinline__ SharedMemory(unsigned char* memory, uint32_t queue_bytes,
-                                          uint32_t listed, uint32_t sort_entries)
-      : state(*reinterpret_cast<SharedState*>(memory)),
-        queue(memory + sizeof(SharedState)),
-        list(reinterpret_cast<Entry*>(queue + (queue_bytes > 0 ? queue_bytes + kQueueSlack : 0))),
-        sort_buffer(list + max(listed, sort_entries)) {}
-};
-
-// Where a thread has room for kHeld survivors, and loads 2^kLoadsLog2 vectors a step.
-template <Dtype D, int kLoadsLog2, uint32_t kHeld>
-constexpr uint32_t kHeldOf = kHeld == kResident ? Row<D>::kPerVector << kLoadsLog2 : kHeld;
-
-// How a share is dealt out (row.cuh). A block alone has its sample in its first step; and what lies
-// in a queue is listed one by one, which takes longer the more of it one warp has.
-template <Scope S, int64_t kQueue>
-constexpr bool kSideBySide = S != Scope::kBlock && kQueue == 0;
-
-template <uint32_t kListed, int64_t kQueue>
-__device__ __forceinline__ SharedMemory own_memory(const KernelParams& params) {
-  extern __shared__ __align__(alignof(SharedState)) unsigned char shared_memory[];
-  return {shared_memory, kQueue, kListed, params.sort_entries()};
-}
-
-#ifdef __CUDA_ARCH__
-constexpr int64_t kDeepQueue = has_deep_queue(__CUDA_ARCH__ / 10) ? kQueueBytes : 0;
-#else
-constexpr int64_t kDeepQueue = 0;  // of no kernel
-#endif
 
 // Rows no longer than k: everything is selected, and the team shares the writing.
 template <Dtype D, bool kMapped, Scope S>
@@ -96,127 +57,6 @@ __device__ __noinline__ void select_all(const Output<D, kMapped> out, const RowM
       }
     }
   }
-}
-
-// What all tables say.
-template <Scope S>
-__device__ __forceinline__ TableCut find_cut(uint32_t k, const Team<S>& team, SharedState& state) {
-  team.await_tables();
-  mark(kPhaseExchange);
-  tally_tables(state.tables, team.size_log2(), k, state.cut);
-  mark(kPhaseCut);
-  return state.cut;
-}
-// Not where the sample misled, nor where too many crowd into one bin.
-__device__ __forceinline__ bool is_usual(const TableCut& cut) {
-  return cut.overflow == 0 && cut.inside <= kMaxResidual && kWith<Part::kPairs>;
-}
-
-// By exact digits of the blocks' whole shares; `floor` is where many are equal, if they are.
-// The survivors' list has room for `room` of the winners.
-template <Dtype D, bool kMapped, Scope S, typename Ranks>
-__device__ __forceinline__ void select_slowly(const Ranks& ranks, float floor,
-                                              const Output<D, kMapped>& out, const Team<S>& team,
-                                              const SharedMemory& memory, uint32_t room) {
-  SharedState& state = memory.state;
-  const Threshold guess = guess_tie(ranks, out.row, floor, out.k, team, state);
-  constexpr bool kFromRow = std::is_same_v<Ranks, RowRanks<D>>;
-  static_assert(sizeof(Entry) == sizeof(uint64_t));
-  select_by_radix(ranks, guess, out, team, state, reinterpret_cast<uint64_t*>(memory.list),
-                  kFromRow ? room : 0);
-}
-
-// How all blocks put the winners of the usual path in order together, where they can.
-template <Dtype D, bool kMapped, Scope S>
-struct InOrder {
-  const Entry* list;
-  const BinMap& map;
-  const TableCut& cut;
-  const Output<D, kMapped>& out;
-  const Team<S>& team;
-  void* sort_buffer;
-  SharedState& state;
-
-  __device__ __forceinline__ bool by_value() const {
-    return write_by_value(list, map, cut, out, team, static_cast<uint64_t*>(sort_buffer), state);
-  }
-  __device__ __forceinline__ bool by_index(Places before) const {
-    if (!out.marks()) return false;
-    write_by_index(list, cut, before, out, team, static_cast<uint32_t*>(sort_buffer), state);
-    return true;
-  }
-};
-
-// The last of a row, where its winners are still to be put in order and the leader has their keys.
-template <Dtype D, bool kMapped, Scope S>
-__device__ __forceinline__ void finish_keys(const Output<D, kMapped>& out, const Team<S>& team,
-                                            const SharedMemory& memory) {
-  if (!team.leads()) return;
-  if (threadIdx.x == 0) team.expect_keys(out.sorted_bytes());
-  team.await_keys();
-  write_ordered(out, out.k, memory.sort_buffer, memory.list, memory.state.order);
-}
-// The same off the usual path, where blocks may have their bits, or they need no order.
-template <Dtype D, bool kMapped, Scope S>
-__device__ __forceinline__ void finish(const Output<D, kMapped>& out, const Team<S>& team,
-                                       const SharedMemory& memory) {
-  if (out.marks()) {
-    write_marked(out, team, static_cast<const uint32_t*>(memory.sort_buffer), memory.state.order);
-  } else if (!out.free_order()) {
-    finish_keys(out, team, memory);
-  }
-}
-
-// Off the usual path, where what a launch with one output knows of a row is not enough.
-__device__ __forceinline__ void keep_mapping(const KernelParams&, uint32_t, SharedState&) {}
-__device__ __forceinline__ void keep_mapping(const MappedParams& params, uint32_t row_number,
-                                             SharedState& state) {
-  __syncthreads();
-  if (threadIdx.x == 0) state.mapping = map_row(params.mapping, row_number);
-  __syncthreads();
-}
-
-// All that may follow once the tables are here, off the usual path, to the row's end. Derived anew
-// from the launch's parameters, in a function of its own that nothing follows: what is done here
-// takes no register of the usual path, and stands in none of its way.
-template <Dtype D, Scope S, int kLoadsLog2, uint32_t kHeld, int64_t kQueue, bool kMapped>
-__device__ __noinline__ void finish_otherwise(const Params<kMapped>& params, uint32_t row_number,
-                                              const BinMap map) {
-  constexpr int kLoads = 1 << kLoadsLog2;
-  constexpr uint32_t kEntries = kHeldOf<D, kLoadsLog2, kHeld>;
-  constexpr uint32_t kRoom = kEntries * kThreads;
-  const SharedMemory memory = own_memory<kRoom, kQueue>(params);
-  SharedState& state = memory.state;
-  const Team<S> team(state, memory.sort_buffer, params);
-  Row<D> row = find_row<D>(params, row_number);
-  if constexpr (kHeld == kResident) row.fit(kLoads * kThreads << team.size_log2());
-  keep_mapping(params, row_number, state);
-  const auto out =
-      make_output<kMapped, true>(params, row_number, row, state.mapping, team.size_log2());
-  const uint32_t listed = state.tables[team.rank()].count(0);  // none where the list overflowed
-  if (!state.cut.found() || !select_crowded<kEntries>(memory.list, listed, map, out, team, state)) {
-    if constexpr (kHeld == kResident) {
-      const Deal deal(row.vectors(), kLoadsLog2, team.rank(), team.size_log2(), kSideBySide<S, 0>);
-      uint4 loaded[kLoads];
-      load_step<D, kLoads>(row, deal, deal.step(0), loaded);
-      float x[kLoads * Row<D>::kPerVector];
-      widen_step<D, kLoads>(loaded, row.flip, x);
-      const ResidentRanks<D, kLoads> ranks(x, row, deal);
-      select_slowly(ranks, state.floor, out, team, memory, kRoom);
-    } else {
-      RowRanks<D> ranks(row, team.rank(), team.size_log2());
-      if constexpr (kQueue != 0) {
-        static_assert(RowRanks<D>::kLoads == kLoads, "dealt out as the queue is");
-        if (ranks.deal.steps <= StepQueue<D, kLoads, kQueue>::kDepth) {
-          ranks.held = StepQueue<D, kLoads, kQueue>::slots(row, memory.queue);
-        }
-      }
-      select_slowly(ranks, state.floor, out, team, memory, kRoom);
-    }
-  }
-  finish(out, team, memory);
-  mark(kPhaseSelect);
-  record_phases(blockIdx.x);
 }
 
 // In one vector: its fields one by one would be as many loads.
@@ -279,75 +119,6 @@ struct MappingReader {
     if (kMapped && ptx::unlikely(reads)) state.mapping = mapping;
   }
 };
-
-// How far the usual path went: nothing is done but counting, or the winners still have to be put in
-// order, or that is done too.
-enum class Progress : uint8_t { kUnusual, kSelected, kInOrder };
-
-// From a list in order, and counts that all blocks have sent, to the cut's winners. `select(cut)`
-// says whether they are all in their slots then.
-template <Scope S, typename Select>
-__device__ __forceinline__ Progress select_if_usual(uint32_t k, const Team<S>& team,
-                                                    SharedState& state, Select&& select) {
-  const TableCut cut = find_cut(k, team, state);
-  if (!is_usual(cut)) return Progress::kUnusual;
-  return select(cut) ? Progress::kInOrder : Progress::kSelected;
-}
-
-// The same in no order. Words that are not wanted are awaited as well, for what follows on an
-// unusual path uses the memory that they come to.
-template <Scope S, typename Words>
-__device__ __forceinline__ Progress select_words(const OrderedList& survivors, const Words& words,
-                                                 uint32_t k, const Team<S>& team,
-                                                 SharedState& state) {
-  const Progress progress = select_if_usual(k, team, state, [&](const TableCut& cut) {
-    select_free(survivors, words, cut, k, team, state);
-    return true;
-  });
-  if (ptx::unlikely(progress == Progress::kUnusual)) words.await();
-  return progress;
-}
-
-// Of mapped launches in an order, or with more than one output.
-template <Dtype D, Scope S>
-__device__ __noinline__ Progress select_mapped(const OrderedList survivors, const BinMap map,
-                                               const Output<D, true> out, const Team<S> team,
-                                               void* sort_buffer, SharedState& state) {
-  if (out.free_order()) {
-    const AnyWords words(out, survivors, team.size_log2());
-    return select_words(survivors, words, out.k, team, state);
-  }
-  return select_if_usual(out.k, team, state, [&](const TableCut& cut) {
-    const InOrder<D, true, S> in_order{survivors.list, map, cut, out, team, sort_buffer, state};
-    return select_by_cut(survivors, cut, out, team, state, in_order);
-  });
-}
-
-// Of any launch.
-template <Dtype D, bool kMapped, Scope S>
-__device__ __forceinline__ Progress select_ordered(const Params<kMapped>& params,
-                                                   uint32_t row_number,
-                                                   const OrderedList& survivors, const BinMap& map,
-                                                   const Output<D, kMapped>& out,
-                                                   const Team<S>& team, void* sort_buffer,
-                                                   SharedState& state) {
-  if constexpr (kMapped) {
-    if (ptx::unlikely(params.only == OnlyOutput::kNone)) {
-      return select_mapped(survivors, map, out, team, sort_buffer, state);
-    }
-    const OnlyWords words(params, row_number, survivors, team.size_log2());
-    return select_words(survivors, words, out.k, team, state);
-  } else {
-    return select_if_usual(out.k, team, state, [&](const TableCut& cut) {
-      if (!ptx::unlikely(!out.plain())) {
-        select_free(survivors, Indices{out.indices}, cut, out.k, team, state);
-        return true;
-      }
-      const InOrder<D, false, S> in_order{survivors.list, map, cut, out, team, sort_buffer, state};
-      return select_by_cut(survivors, cut, out, team, state, in_order);
-    });
-  }
-}
 
 // A team's row of which one step loads all, which then stays in registers. `row_number` counts rows
 // of the launch.
