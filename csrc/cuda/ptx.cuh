@@ -255,15 +255,6 @@ __device__ __forceinline__ void prefetch(const void* p) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
 }
 
-// A barrier of the block besides that of __syncthreads(), at which some threads only arrive: what
-// they wrote before is seen by those who wait. By whole warps.
-__device__ __forceinline__ void arrive_listed(uint32_t threads) {
-  asm volatile("barrier.cta.arrive.aligned 1, %0;" ::"r"(threads) : "memory");
-}
-__device__ __forceinline__ void await_listed(uint32_t threads) {
-  asm volatile("barrier.cta.sync.aligned 1, %0;" ::"r"(threads) : "memory");
-}
-
 // Programmatic dependent launch: wait until the kernels this one depends on have written their
 // results; a no-op when the launch did not ask for overlap.
 __device__ __forceinline__ void wait_for_previous_kernel() {

@@ -53,9 +53,10 @@ struct Pages {
     constexpr uint32_t kWordsOfEntry = sizeof(Entry) / sizeof(uint32_t);
     known = min(likely, kWordsOfEntry * (survivors.capacity - survivors.listed));
     read = reinterpret_cast<uint32_t*>(survivors.list + survivors.listed);
-    // All must be in order; those who read none only say that theirs are.
-    if (threadIdx.x < kThreads - kMappers) return ptx::arrive_listed(kThreads);
-    ptx::await_listed(kThreads);
+    // All must be in order. A barrier at which those who read none only arrive would do, but not
+    // for racecheck, which takes everything behind it for a race.
+    __syncthreads();
+    if (threadIdx.x < kThreads - kMappers) return;
 #pragma unroll 1
     for (uint32_t i = threadIdx.x - (kThreads - kMappers); i < known; i += kMappers) {
       const uint32_t column = column_of(survivors.list[i].index);

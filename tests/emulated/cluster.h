@@ -83,7 +83,7 @@ struct Fiber {
 
 inline ucontext_t scheduler;
 inline std::vector<Fiber> fibers;
-inline std::vector<Meeting> warps, blocks, listed;
+inline std::vector<Meeting> warps, blocks;
 inline Meeting cluster;
 inline std::vector<std::vector<unsigned char>> kept;  // shared memory of blocks that do not run
 inline unsigned current, threads_of_block, running_block;
@@ -206,7 +206,6 @@ inline void run_cluster(unsigned first, unsigned count, unsigned threads, size_t
   for (Meeting& warp : warps) warp.members = 32;
   blocks.assign(count, Meeting{});
   for (Meeting& block : blocks) block.members = threads;
-  listed = blocks;
   cluster = Meeting{};
   cluster.members = count * threads;
   running.assign(count, threads);

@@ -97,8 +97,6 @@ inline void shared_store_if(uint32_t address, uint2 x, bool enabled) {
 inline int32_t load_if(const int32_t* p, bool enabled, int32_t otherwise) {
   return enabled ? *p : otherwise;
 }
-inline void arrive_listed(uint32_t) { emulated::arrive(emulated::listed[emulated::running_block]); }
-inline void await_listed(uint32_t) { emulated::meet(emulated::listed[emulated::running_block]); }
 inline void prefetch(const void*) {}
 inline void wait_for_previous_kernel() {}
 
