@@ -117,9 +117,10 @@ class EmulatedKernels:
         order: Order,
         page_table: NDArray[np.int32],
         page_size: int,
-        offsets: NDArray[np.int32],
+        offsets: NDArray[np.int32] | NDArray[np.int64],
         outputs: str,
         *,
+        next_n: int = 1,
         blocks: int = 0,
     ) -> dict[str, NDArray[np.int32]]:
         """Those of "slots", "ragged" and "indices" that ``outputs`` names, of kernels that map."""
@@ -135,8 +136,8 @@ class EmulatedKernels:
         self.library.emulated_mapped(
             _pointer(memory[first:]),
             *(rows, width, k, ORDERS.index(order)),
-            *(_pointer(page_table), page_table.shape[1], page_size.bit_length() - 1),
-            *(slots, ragged, _pointer(offsets), indices, blocks),
+            *(_pointer(page_table), *page_table.shape, page_size.bit_length() - 1, next_n),
+            *(slots, ragged, _pointer(offsets), offsets.dtype == np.int64, indices, blocks),
         )
         for outer in found.values():
             assert (outer[:MARGIN] == CANARY).all()

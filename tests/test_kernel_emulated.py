@@ -156,6 +156,32 @@ def test_what_is_written_instead_of_indices(
             np.testing.assert_array_equal(np.sort(found[name]), np.sort(wanted[name]))
 
 
+@pytest.mark.parametrize("outputs", ["slots", "ragged", "slots ragged"])
+@pytest.mark.parametrize("offset_type", [np.int32, np.int64])
+def test_rows_of_requests(
+    mapping_kernels: EmulatedKernels,
+    outputs: str,
+    offset_type: type[np.int32] | type[np.int64],
+    rng: np.random.Generator,
+) -> None:
+    """Two rows a request, of which the last row has none; offsets of which only the low word
+    counts."""
+    rows, width, k, page_size = 5, 5000, 700, 16
+    scores = rng.standard_normal((rows, width)).astype(np.float32)
+    table = rng.permutation(2 * -(-width // page_size)).astype(np.int32).reshape(2, -1)
+    offsets = np.array([0, -1, 2**31 - 100, -(2**31), 17]).astype(offset_type)
+    if offset_type is np.int64:
+        offsets += np.array([0, 2**32, -(2**33), 2**40, 0])
+    found = mapping_kernels.mapped(scores, k, "any", table, page_size, offsets, outputs, next_n=2)
+    best = np.sort(np.argsort(-scores, axis=1, kind="stable")[:, :k]).astype(np.int32)
+    wanted = {
+        "slots": expected_slots(best, table, page_size, [0, 0, 1, 1, 2]),
+        "ragged": (best.astype(np.int64) + offsets[:, np.newaxis]).astype(np.int32),
+    }
+    for name, words in found.items():
+        np.testing.assert_array_equal(np.sort(words), np.sort(wanted[name]))
+
+
 def rounded_down(x: NDArray[np.float32]) -> NDArray[np.float32]:
     """Without the eight bits of their keys that make room for a group's number and a sign."""
     bits = x.view(np.uint32)

@@ -1,6 +1,7 @@
 // Just enough of a GPU to run the kernels of csrc/cuda on the CPU, a cluster of thread blocks at a
 // time: every thread is a fiber, which runs until it meets others of its warp, block or cluster.
-// Blocks see one another's shared memory. What they send one another arrives late and in any order.
+// Warps take their turns in any order. Blocks see one another's shared memory; what they send one
+// another arrives late and in any order.
 // No race is found, but a hang is, what is written outside of shared memory that the launch asked
 // for, and what is sent to a block that ends before it arrives.
 #pragma once
@@ -16,6 +17,7 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <numeric>
 #include <random>
 #include <utility>
 #include <vector>
@@ -211,6 +213,8 @@ inline void run_cluster(unsigned first, unsigned count, unsigned threads, size_t
   running.assign(count, threads);
   messages.clear();
   kept.assign(count, std::vector<unsigned char>(bytes, kUndefined));
+  std::vector<unsigned> turns(threads / 32);  // of warps
+  std::iota(turns.begin(), turns.end(), 0u);
   char* const stack = stacks(fibers.size());
   for (size_t i = 0; i < fibers.size(); ++i) {
     getcontext(&fibers[i].context);
@@ -226,7 +230,9 @@ inline void run_cluster(unsigned first, unsigned count, unsigned threads, size_t
       any |= deliver(false);
       do {  // until all of its threads wait for another block's
         progress = false;
-        for (unsigned thread = 0; thread < threads; ++thread) {
+        std::shuffle(turns.begin(), turns.end(), chance);
+        for (unsigned turn = 0; turn < threads; ++turn) {
+          const unsigned thread = turns[turn / 32] * 32 + turn % 32;
           current = running_block * threads + thread;
           if (fibers[current].done) continue;
           threadIdx = {thread, 0, 0};

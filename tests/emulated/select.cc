@@ -139,19 +139,18 @@ __attribute__((visibility("default"))) int emulated_sample(
 }
 
 #ifdef EMULATED_MAPPED
-// Of whole rows, request r's being row r; what is null is not wanted.
-__attribute__((visibility("default"))) void emulated_mapped(const void* scores, int rows, int width,
-                                                            int k, int order, const int* page_table,
-                                                            int pages, int page_log2, int* slots,
-                                                            int* ragged, const int* offsets,
-                                                            int* indices, int blocks_per_row) {
+// Of whole rows, `next_n` for each request; what is null is not wanted.
+__attribute__((visibility("default"))) void emulated_mapped(
+    const void* scores, int rows, int width, int k, int order, const int* page_table, int requests,
+    int pages, int page_log2, int next_n, int* slots, int* ragged, const void* offsets,
+    bool offsets_are_int64, int* indices, int blocks_per_row) {
   const Problem problem = problem_of(rows, width, k, order);
   const LaunchConfig c = configure(problem, blocks_per_row);
   auto params = params_of(problem, c);
   params.scores = scores;
   params.scores_stride = width;
   params.indices = indices;
-  params.indices_stride = k;
+  params.indices_stride = indices != nullptr ? k : 0;
   params.set_rows({nullptr, false}, {nullptr, false});
   params.largest = true;
   Mapping& m = params.mapping;
@@ -159,10 +158,11 @@ __attribute__((visibility("default"))) void emulated_mapped(const void* scores, 
   m.slots_stride = m.ragged_stride = k;
   m.page_table = page_table;
   m.page_table_stride = m.pages = pages;
-  m.requests = rows;
+  m.requests = requests;
+  m.next_n = next_n;
   m.page_log2 = static_cast<uint8_t>(page_log2);
   m.ragged = ragged;
-  m.offsets = {offsets, false};
+  m.offsets = {offsets, offsets_are_int64};
   m.note_plainness();
   params.note_only_output();
   launch(c, params, c.grid_blocks);

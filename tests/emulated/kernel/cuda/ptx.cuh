@@ -122,7 +122,12 @@ void await_copies() {
   }
 }
 inline void copy_word_async(uint32_t* to, const int32_t* from, bool enabled) {
-  if (enabled) emulated::fibers[emulated::current].words.push_back({to, from});
+  if (!enabled) return;
+  if (emulated::chance() % 2 != 0) {  // as early as may be, else as late
+    *to = static_cast<uint32_t>(*from);
+  } else {
+    emulated::fibers[emulated::current].words.push_back({to, from});
+  }
 }
 inline void await_all_copies() {
   commit_copies();
