@@ -65,7 +65,7 @@ _TABLES = {
 }
 
 _NOTES = {
-    "seed": "Columns named *published* were measured by others, on a GB300 or B300.",
+    "seed": "Columns named *published* were measured by others, on a GB300.",
     "hostile": "Ours alone. Bold: above what is allowed.",
     "ablation": (
         "Clusters: one block a row instead. Floor: all elements are counted, or go by exact digits."
@@ -78,13 +78,14 @@ _NOTES = {
     ),
     "scaling": (
         "In brackets the collectives' share: measured on two GPUs, beyond them by the assumptions"
-        " recorded with the data. All else is measured. A whole row of 64M on one GPU took far"
-        " longer than its bytes explain."
+        " recorded with the data. All else is measured. In a whole row of 64M on one GPU counts of"
+        " 16 bits overflow, and exact digits take over."
     ),
     READY_SUITE: (
         "Candidates: the native kernel with one block a row and with clusters of 2, 4, 8 and 16,"
         " and the TileLang kernel. Ratios of the default policy's choice to the best; k = 512, 1024"
-        " and 2048."
+        " and 2048. How many blocks share a row is a rule of the native library, which the policy"
+        " does not overrule: at 32 x 1M, below, its estimates name the better launch."
     ),
     SCORED_SUITE: (
         "Bold: where the default policy takes what is more than 5 % slower. The run ended before"
@@ -95,19 +96,20 @@ _NOTES = {
         "A TileLang JIT kernel's call takes part where TileLang can be imported, as on another host"
         " of the same kind"
         " ([host_overhead_tilelang.json](results/host_overhead_tilelang.json)). That host is"
-        " slower, above all at a no-op in Python, and missed five of the nine limits."
+        " slower, above all at a no-op in Python."
     ),
     PHASES_SUITE: "Of the block that takes longest; the rest is launch and drain.",
     FUSED_SUITE: (
         "*Separate* is a kernel that scores and `dsmem`, launched during it; *without overlap* the"
         " same launched after it; *scoring alone* all but the selection. Floor: the keys' bytes at"
-        " the speed of a copy, or the products at the tensor cores' nominal one. Scoring alone is"
-        " that plus some 4 us: a launch, then lengths, page numbers and keys out of memory, each"
-        " after the other, and the last tile. No selection can end less than its own latency after"
-        " the last score: where a target leaves less than that, it is missed. The fused kernel"
-        " hides the selection's first pass and loses more at the end, where one block gathers and"
-        " ranks what all others let through; where no floor can be guessed from a row's first keys"
-        " (many sequences, or k a large share of the row) that block reads the whole row again."
+        " the speed of a copy, or the products at the tensor cores' nominal one. Of one sequence"
+        " scoring alone is that plus some 4 us: a launch, then lengths, page numbers and keys out"
+        " of memory, each after the other, and the last tile. No selection can end less than its"
+        " own latency after the last score: where a target leaves less than that, it is missed."
+        " The fused kernel hides the selection's first pass and loses more at the end, where one"
+        " block gathers and ranks what all others let through; where no floor can be guessed from"
+        " a row's first keys (many sequences, or k a large share of the row) that block reads the"
+        " whole row again."
     ),
 }
 

@@ -229,12 +229,12 @@ def test_reasons_of_the_model() -> None:
         for name in ("dsmem", "pipelined")
     )
     assert decision.reason == (
-        f"'dsmem' (select) with {first.config} has the least estimate, {first.estimate_us:.1f} us,"
-        f" 'pipelined' next with {other.estimate_us:.1f} us"
+        f"'dsmem' (select) with {first.config} has the least estimate of the backends,"
+        f" {first.estimate_us:.1f} us, 'pipelined' next with {other.estimate_us:.1f} us"
     )
     scored = model(ready(1, 65536, scoring=Scoring(64)))
     assert scored.reason == (
-        f"'scores first, then dsmem' with 132 blocks a row has the least estimate,"
+        f"'scores first, then dsmem' with 132 blocks a row has the least estimate of the backends,"
         f" {scored.candidates[0].estimate_us:.1f} us, 'fused in one kernel (pipelined)' next with"
         f" {scored.candidates[1].estimate_us:.1f} us"
     )

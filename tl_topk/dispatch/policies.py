@@ -197,7 +197,7 @@ def _by_estimate(problem: Problem, choices: list[Candidate]) -> str:
         text = f"{_named(first)} is estimated at {_us(first)}, {_quoted(choices[1])} at less"
         text += f", {_us(choices[1])}, but has never been measured there"
     else:
-        text = f"{_named(first)} has the least estimate, {_us(first)}"
+        text = f"{_named(first)} has the least estimate of the backends, {_us(first)}"
         text += f", {_quoted(choices[1])} next with {_us(choices[1])}"
     if first.basis == "derived" and problem.gpu is not None:
         text += (
