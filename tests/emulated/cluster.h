@@ -127,22 +127,24 @@ struct Message {
 inline std::vector<Message> messages;
 inline std::minstd_rand chance;
 inline std::vector<unsigned> running;  // threads of each block that have not ended
+inline std::vector<char> stirred;      // what each block waits for may have come
 
 inline void send(unsigned to, std::function<void()> arrive) {
   messages.push_back({to, std::move(arrive)});
 }
-// About half of them arrive, or all.
+// Most of them arrive, or all: some are left for every later turn.
 inline bool deliver(bool all) {
   std::vector<Message> here;
   std::vector<Message> later;
   for (Message& message : messages) {
-    (all || (chance() >> 16) % 2 != 0 ? here : later).push_back(std::move(message));
+    (all || (chance() >> 16) % 8 != 0 ? here : later).push_back(std::move(message));
   }
   messages = std::move(later);
   std::shuffle(here.begin(), here.end(), chance);
   for (const Message& message : here) {
     if (running[message.to] == 0) give_up("sends to a block that has ended");
     message.arrive();
+    stirred[message.to] = 1;
   }
   return !here.empty();
 }
@@ -211,6 +213,8 @@ inline void run_cluster(unsigned first, unsigned count, unsigned threads, size_t
   cluster = Meeting{};
   cluster.members = count * threads;
   running.assign(count, threads);
+  stirred.assign(count, 1);
+  std::vector<unsigned> seen(count, 0);  // generations of the cluster's meeting
   messages.clear();
   kept.assign(count, std::vector<unsigned char>(bytes, kUndefined));
   std::vector<unsigned> turns(threads / 32);  // of warps
@@ -225,9 +229,13 @@ inline void run_cluster(unsigned first, unsigned count, unsigned threads, size_t
   }
   for (size_t left = fibers.size(); left > 0;) {
     bool any = false;
-    for (running_block = 0; running_block < count; ++running_block) {
-      std::memcpy(tl_topk::shared_memory, kept[running_block].data(), bytes);
+    for (unsigned block = 0; block < count; ++block) {
+      running_block = count;  // none: all shared memory is where blocks keep it
       any |= deliver(false);
+      if (stirred[block] == 0 && seen[block] == cluster.generation) continue;
+      stirred[block] = 0;
+      running_block = block;
+      std::memcpy(tl_topk::shared_memory, kept[running_block].data(), bytes);
       do {  // until all of its threads wait for another block's
         progress = false;
         std::shuffle(turns.begin(), turns.end(), chance);
@@ -246,7 +254,9 @@ inline void run_cluster(unsigned first, unsigned count, unsigned threads, size_t
         any |= progress;
       } while (progress);
       std::memcpy(kept[running_block].data(), tl_topk::shared_memory, bytes);
+      seen[block] = cluster.generation;
     }
+    running_block = count;
     if (!any && !deliver(true)) give_up("hangs: all threads wait");
   }
   if (!messages.empty()) give_up("sends to a block that has ended");
