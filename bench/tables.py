@@ -247,27 +247,35 @@ def _ratio(above: Measurement | None, below: Measurement | None, digits: int) ->
     return f"{above.us / below.us:.{digits}f}" if both_right else "-"
 
 
-def _target(case: Case) -> str:
+def _bound(us: float, ours: Measurement | None) -> str:
+    """What our time is held against; bold where it is above."""
+    above = ours is not None and ours.us is not None and ours.us > us
+    return f"**{us:g}**" if above else f"{us:g}"
+
+
+def _target(case: Case, measured: Measured) -> str:
     us = TARGETS.get(case.rows, {}).get(case.width)
-    return "-" if us is None or case != Case(case.rows, case.width) else f"{us:g}"
+    if us is None or case != Case(case.rows, case.width):
+        return "-"
+    return _bound(us, _ours(measured[case]))
 
 
 def _published(series: dict[int, float]) -> Callable[[Case, Measured], str]:
     return lambda case, _: f"{series[case.width]:g}" if case.width in series else "-"
 
 
-def _peer(case: Case) -> tuple[str, str]:
+def _peer(case: Case, measured: Measured) -> tuple[str, str]:
     """The best one's time, measured elsewhere, and its name."""
     peer = best_peer(case.rows, case.width, case.k)
-    return (f"{peer[1]:g}", peer[0]) if peer else ("-", "-")
+    return (_bound(peer[1], _ours(measured[case])), peer[0]) if peer else ("-", "-")
 
 
 _GAIN = _Column(
     f"{_TORCH} / ours", lambda case, all_: _ratio(all_[case].get(_TORCH), _ours(all_[case]), 1)
 )
-_TARGET = _Column("target, us", lambda case, _: _target(case))
-_PEER = _Column("best peer, measured earlier, us", lambda case, _: _peer(case)[0])
-_PEER_NAME = _Column("which", lambda case, _: _peer(case)[1])
+_TARGET = _Column("target, us", _target)
+_PEER = _Column("best peer, measured earlier, us", lambda case, all_: _peer(case, all_)[0])
+_PEER_NAME = _Column("which", lambda case, all_: _peer(case, all_)[1])
 _PLAIN = _Column(
     "ours / plain ours",
     lambda case, all_: _ratio(

@@ -31,6 +31,14 @@ TL_TOPK_HD int64_t request_of_row(const Mapping& m, int64_t r) {
   return request >= 0 && request < m.requests ? request : -1;
 }
 
+// The slot of an index in a page of the cache; none where there is no such page.
+TL_TOPK_HD int32_t slot_in_page(int32_t page, uint32_t index, int32_t page_log2,
+                                uint32_t cache_pages) {
+  const uint32_t within = index & ((uint32_t{1} << page_log2) - 1);
+  const uint32_t slot = (static_cast<uint32_t>(page) << page_log2) + within;
+  return static_cast<uint32_t>(page) < cache_pages ? static_cast<int32_t>(slot) : -1;
+}
+
 // The mapping of one row: its outputs, and how an index becomes what they hold.
 struct RowMapping {
   int32_t* slots;
@@ -51,9 +59,7 @@ struct RowMapping {
     return at < pages ? table[at] : -1;
   }
   TL_TOPK_HD int32_t slot(int32_t page, uint32_t index) const {
-    const uint32_t within = index & ((uint32_t{1} << page_log2) - 1);
-    const uint32_t slot = (static_cast<uint32_t>(page) << page_log2) + within;
-    return static_cast<uint32_t>(page) < cache_pages ? static_cast<int32_t>(slot) : -1;
+    return slot_in_page(page, index, page_log2, cache_pages);
   }
   TL_TOPK_HD int32_t slot(uint32_t index) const { return slot(page_of(index), index); }
   TL_TOPK_HD int32_t place(uint32_t index) const { return static_cast<int32_t>(index + offset); }
@@ -81,17 +87,26 @@ TL_TOPK_HD RowSpan mapped_row_span(int64_t width, const IntVector& lengths,
   return span;
 }
 
+// The pages of a request, as its row of the table has them.
+struct RequestPages {
+  const int32_t* table;
+  uint32_t columns;  // 0: there is no such request
+};
+
 // Of a plain mapping.
+TL_TOPK_HD RequestPages pages_of_plain_row(const Mapping& m, uint32_t r) {
+  const uint32_t request = m.next_n == 1 ? r : r / static_cast<uint32_t>(m.next_n);
+  if (request >= static_cast<uint32_t>(m.requests)) return {nullptr, 0};
+  return {m.page_table + request * m.page_table_stride, static_cast<uint32_t>(m.pages)};
+}
 TL_TOPK_HD RowMapping map_plain_row(const Mapping& m, uint32_t r) {
   RowMapping row{};
   row.slots = m.slots + r * m.slots_stride;
   row.page_log2 = m.page_log2;
   row.cache_pages = m.cache_pages;
-  const uint32_t request = m.next_n == 1 ? r : r / static_cast<uint32_t>(m.next_n);
-  if (request < static_cast<uint32_t>(m.requests)) {
-    row.table = m.page_table + request * m.page_table_stride;
-    row.pages = static_cast<uint32_t>(m.pages);
-  }
+  const RequestPages pages = pages_of_plain_row(m, r);
+  row.table = pages.table;
+  row.pages = pages.columns;
   return row;
 }
 

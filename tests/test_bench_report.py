@@ -57,9 +57,13 @@ def test_published_figures_stay_in_columns_of_their_own() -> None:
 
 def test_target_cells_show_targets_and_best_peers() -> None:
     cells = [Case(1, 65536), Case(64, 16384)]
-    table = table_of(run_small(*cells, contenders=[ours(), TorchTopK()]))
+    results = run_small(*cells, contenders=[ours(), TorchTopK()]).results
+    table = table_of(document("short", results))
     assert table.header[-3:] == ["target, us", "best peer, measured earlier, us", "which"]
-    assert table.rows[0][-3:] == ["4.5", "8.2", "SGLang 0.5.23 topk_v2"]
+    assert table.rows[0][-3:] == ["**4.5**", "**8.2**", "SGLang 0.5.23 topk_v2"]  # 10 us take more
+    assert table.rows[1][-3:-1] == ["**6**", "11"]
+    results[0]["us"] = 4.5
+    assert table_of(document("short", results)).rows[0][-3:-1] == ["4.5", "8.2"]
     console_table(document("short", []))
 
 

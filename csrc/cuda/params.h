@@ -15,7 +15,8 @@
 
 namespace tl_topk {
 
-// Of free order, that needs no more of a row than the kernel's parameters and an offset.
+// What a mapped launch of free order writes, where that is one output alone, of which the kernel's
+// parameters tell all but a row's offset. Slots of a plain mapping, or ragged indices.
 enum class OnlyOutput : uint8_t { kNone, kSlots, kRagged };
 
 struct KernelParams {

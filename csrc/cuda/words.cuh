@@ -34,11 +34,9 @@ struct Indices {
   }
 };
 
-// The pages of a request, as its row of the table has them, and those already read of a block's
-// first survivors.
+// The pages of a request, and those already read of a block's first survivors.
 struct Pages {
-  const int32_t* table;
-  uint32_t columns;
+  RequestPages of_request;
   uint32_t first;  // the row's
   int32_t page_log2;
   uint32_t* read;  // in shared memory, behind the list
@@ -53,49 +51,35 @@ struct Pages {
     constexpr uint32_t kWordsOfEntry = sizeof(Entry) / sizeof(uint32_t);
     known = min(likely, kWordsOfEntry * (survivors.capacity - survivors.listed));
     read = reinterpret_cast<uint32_t*>(survivors.list + survivors.listed);
-    // All must be in order. A barrier at which those who read none only arrive would do, but not
-    // for racecheck, which takes everything behind it for a race.
+    // All must be in order. A barrier at which those who read none only arrive would do, but
+    // racecheck does not know it (bench/results/sanitizer_cdeafe3.log).
     __syncthreads();
     if (threadIdx.x < kThreads - kMappers) return;
 #pragma unroll 1
     for (uint32_t i = threadIdx.x - (kThreads - kMappers); i < known; i += kMappers) {
       const uint32_t column = column_of(survivors.list[i].index);
-      const bool has_page = column < columns;
+      const bool has_page = column < of_request.columns;
       if (!has_page) read[i] = ~0u;
-      ptx::copy_word_async(read + i, table + column, has_page);
+      ptx::copy_word_async(read + i, of_request.table + column, has_page);
     }
   }
   // Those of this thread's survivors.
   __device__ __forceinline__ void await() const { ptx::await_all_copies(); }
 
-  // Of the block's i-th survivor, of that index.
-  __device__ __forceinline__ uint32_t of(uint32_t i, uint32_t index, bool enabled) const {
-    if (!ptx::unlikely(i >= known)) return read[i];
+  // Of the block's i-th survivor, of that index; out of range where the request has none.
+  __device__ __forceinline__ int32_t of(uint32_t i, uint32_t index, bool enabled) const {
+    if (!ptx::unlikely(i >= known)) return static_cast<int32_t>(read[i]);
     const uint32_t column = column_of(index);
-    return static_cast<uint32_t>(ptx::load_if(table + column, enabled && column < columns, -1));
+    return ptx::load_if(of_request.table + column, enabled && column < of_request.columns, -1);
   }
   __device__ __forceinline__ uint32_t column_of(uint32_t index) const {
     return first + (index >> page_log2);
   }
 };
 
-__device__ __forceinline__ uint32_t slot_of(uint32_t page, uint32_t index, int32_t page_log2,
-                                            uint32_t cache_pages) {
-  const uint32_t within = index & ((1u << page_log2) - 1);
-  return page < cache_pages ? (page << page_log2) + within : ~0u;
-}
-
 // The low word of a row's offset, which is all that counts of it.
 __device__ __forceinline__ const int32_t* offset_of_row(const Mapping& m, uint32_t r) {
   return static_cast<const int32_t*>(m.offsets.data) + (m.offsets.is_int64 ? 2 * r : r);
-}
-
-// The pages of a row whose request its number tells.
-__device__ __forceinline__ const int32_t* pages_of_row(const Mapping& m, uint32_t r,
-                                                       uint32_t& columns) {
-  const uint32_t request = m.next_n == 1 ? r : r / static_cast<uint32_t>(m.next_n);
-  columns = request < static_cast<uint32_t>(m.requests) ? static_cast<uint32_t>(m.pages) : 0;
-  return m.page_table + request * m.page_table_stride;
 }
 
 // What is read of a row with one output lies where this multiprocessor has not read lately. It
@@ -104,11 +88,9 @@ __device__ __forceinline__ const int32_t* pages_of_row(const Mapping& m, uint32_
 __device__ __forceinline__ void prefetch_mapping(const KernelParams&, uint32_t) {}
 __device__ __forceinline__ void prefetch_mapping(const MappedParams& params, uint32_t r) {
   if (threadIdx.x != kWarp || params.only == OnlyOutput::kNone) return;
-  const Mapping& m = params.mapping;
-  uint32_t columns = 1;
-  const int32_t* const from =
-      params.only == OnlyOutput::kSlots ? pages_of_row(m, r, columns) : offset_of_row(m, r);
-  if (columns > 0) ptx::prefetch(from);
+  if (params.only == OnlyOutput::kRagged) return ptx::prefetch(offset_of_row(params.mapping, r));
+  const RequestPages pages = pages_of_plain_row(params.mapping, r);
+  if (pages.columns > 0) ptx::prefetch(pages.table);
 }
 
 // Of a launch with one output, which the kernel's parameters tell all about but the row's offset.
@@ -124,7 +106,7 @@ struct OnlyWords {
                                        const OrderedList& survivors, uint32_t blocks_log2)
       : params(params_), row(row_) {
     if (known_to_block_alone()) {
-      pages.table = pages_of_row(params.mapping, row, pages.columns);
+      pages.of_request = pages_of_plain_row(params.mapping, row);
       pages.first = 0;
       pages.page_log2 = params.mapping.page_log2;
       pages.read_likely(survivors, params.k, blocks_log2);
@@ -141,7 +123,8 @@ struct OnlyWords {
   }
   __device__ __forceinline__ uint32_t of(uint32_t i, uint32_t index, bool enabled) const {
     if (!known_to_block_alone()) return index + offset;
-    return slot_of(pages.of(i, index, enabled), index, pages.page_log2, params.mapping.cache_pages);
+    return static_cast<uint32_t>(slot_in_page(pages.of(i, index, enabled), index, pages.page_log2,
+                                              params.mapping.cache_pages));
   }
   __device__ __forceinline__ void put(uint32_t slot, uint32_t, uint32_t word, bool there) const {
     ptx::store_if(params.indices + row * params.indices_stride + slot, word, there);
@@ -162,8 +145,7 @@ struct AnyWords {
                                       uint32_t blocks_log2)
       : map(*out.mapping), indices(out.indices) {
     if (!known_to_block_alone()) return;
-    pages.table = map.table;
-    pages.columns = map.pages;
+    pages.of_request = {map.table, map.pages};
     pages.first = map.first_page;
     pages.page_log2 = map.page_log2;
     pages.read_likely(survivors, out.k, blocks_log2);
@@ -174,7 +156,7 @@ struct AnyWords {
   __device__ __forceinline__ bool known_to_block_alone() const { return map.slots != nullptr; }
   __device__ __forceinline__ uint32_t of(uint32_t i, uint32_t index, bool enabled) const {
     if (!known_to_block_alone()) return static_cast<uint32_t>(map.place(index));
-    return slot_of(pages.of(i, index, enabled), index, map.page_log2, map.cache_pages);
+    return static_cast<uint32_t>(map.slot(pages.of(i, index, enabled), index));
   }
   __device__ __forceinline__ void put(uint32_t slot, uint32_t index, uint32_t word,
                                       bool there) const {
