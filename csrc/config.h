@@ -72,13 +72,20 @@ struct LaunchConfig {
   int entries_per_thread = 0;  // survivors that a block has room for, or kResident
   int sort_entries = 0;        // keys the leader sorts; 0 when the order of slots is free
   int64_t grid_blocks = 0;
-  int64_t shared_bytes = 0;     // dynamic shared memory per block
-  int64_t queue_bytes = 0;      // of that, for steps under way; 0: they are in registers
+  int64_t shared_bytes = 0;  // dynamic shared memory per block
+  int64_t queue_bytes = 0;   // of that, for steps under way; 0: they are in registers
+  // Page numbers of a row for which a mapped launch has room besides: 0 where that would cost a
+  // multiprocessor a block.
+  int page_words = 0;
   int64_t workspace_bytes = 0;  // its counters zeroed once; every launch leaves them zeroed
   SamplePlan sample{};          // of rows as long as the width
   bool overlaps = false;        // may begin before the kernel ahead on the stream has ended
   std::string reason;           // one sentence
 };
+
+// Page numbers of a row that each of its blocks keeps in shared memory, at the most: a quarter of
+// what a block of a cluster of 16 reads of a row that has so many pages of 64 float32.
+constexpr int kMostPageWords = 4096;
 
 // Shared memory that every block of the selecting kernel needs besides entries and sort keys.
 constexpr int64_t kFixedSharedBytes = 14 * 1024;

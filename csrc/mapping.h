@@ -1,6 +1,7 @@
 // From an index to what an engine reads by: a slot of a paged cache, or a place in ragged keys.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "host_device.h"
@@ -92,6 +93,19 @@ struct RequestPages {
   const int32_t* table;
   uint32_t columns;  // 0: there is no such request
 };
+
+// How many pages of every request to copy in vectors of 16 bytes, so that no other page is asked
+// for by `rows` rows of up to `width` elements of a plain mapping; 0 where they cannot be.
+inline uint32_t pages_to_copy(const Mapping& m, int64_t rows, uint32_t width) {
+  constexpr uint32_t kPerVector = 16 / sizeof(int32_t);
+  const bool aligned = reinterpret_cast<uintptr_t>(m.page_table) % 16 == 0 &&
+                       (m.page_table_stride % kPerVector == 0 || m.requests == 1);
+  if (!aligned || width == 0 || rows > m.requests * int64_t{m.next_n}) return 0;
+  const uint32_t touched = ((width - 1) >> m.page_log2) + 1;
+  const uint32_t vectors = (touched + kPerVector - 1) / kPerVector;
+  const uint32_t wanted = std::min(static_cast<uint32_t>(m.pages), vectors * kPerVector);
+  return wanted % kPerVector == 0 ? wanted : 0;
+}
 
 // Of a plain mapping.
 TL_TOPK_HD RequestPages pages_of_plain_row(const Mapping& m, uint32_t r) {

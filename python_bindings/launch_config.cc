@@ -19,6 +19,7 @@ LaunchConfigRef::LaunchConfigRef(const LaunchConfig& config) {
   object->vectors_per_thread = config.vectors_per_thread;
   object->grid_blocks = config.grid_blocks;
   object->shared_bytes = config.shared_bytes;
+  object->page_words = config.page_words;
   object->workspace_bytes = config.workspace_bytes;
   object->reason = config.reason;
   data_ = std::move(object);
@@ -36,6 +37,8 @@ void LaunchConfigObj::reflect() {
               "16-byte loads in flight per thread")
       .def_ro("grid_blocks", &LaunchConfigObj::grid_blocks)
       .def_ro("shared_bytes", &LaunchConfigObj::shared_bytes, "dynamic shared memory per block")
+      .def_ro("page_words", &LaunchConfigObj::page_words,
+              "page numbers of a row that a mapped launch has room for besides")
       .def_ro("workspace_bytes", &LaunchConfigObj::workspace_bytes,
               "device memory, zeroed once; launches leave its counters zeroed")
       .def_ro("reason", &LaunchConfigObj::reason, "one sentence");

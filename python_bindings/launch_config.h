@@ -19,6 +19,7 @@ class LaunchConfigObj : public tvm::ffi::Object {
   int64_t vectors_per_thread = 0;
   int64_t grid_blocks = 0;
   int64_t shared_bytes = 0;
+  int64_t page_words = 0;
   int64_t workspace_bytes = 0;
   tvm::ffi::String reason;
 

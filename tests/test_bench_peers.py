@@ -184,7 +184,7 @@ def test_flashinfers_clusters_need_the_gpu_they_are_for(monkeypatch: pytest.Monk
         (replace(WIDE, row_starts=True), set()),
         (replace(WIDE, distribution="all equal"), {"FlashInfer auto", "RAFT AIR", "sorting"}),
     ],
-    ids=str,
+    ids=lambda each: str(sorted(each) if isinstance(each, set) else each),
 )
 @pytest.mark.usefixtures("fakes")
 def test_what_a_peer_does_not_serve_is_refused_not_tried(case: Case, served: set[str]) -> None:

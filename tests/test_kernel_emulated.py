@@ -129,20 +129,25 @@ def test_what_is_written_instead_of_indices(
     coarse, equal = np.round(row, 1), np.ones_like(row)
     tied = row.copy()  # more than are ranked with one another, in the midst of what is listed
     tied[rng.permutation(width)[: k // 2]] = np.partition(row, -k)[-k]
-    for scores, order, blocks in (
-        (row, "any", 0),
-        (skewed, "any", 0),
-        (skewed, "any", 1),
-        (coarse, "any", 0),
-        (coarse, "any", 1),
-        (equal, "any", 0),
-        (tied, "any", 0),
-        (row, "value", 0),
-        (row, "index", 0),
-        (skewed, "index", 0),
+    columns = pages - pages // 9
+    for scores, order, blocks, whole_vectors in (
+        (row, "any", 0, True),
+        (row, "any", 0, False),
+        (skewed, "any", 0, True),
+        (skewed, "any", 1, False),
+        (coarse, "any", 0, False),
+        (coarse, "any", 1, True),
+        (equal, "any", 0, True),
+        (tied, "any", 0, True),
+        (tied, "any", 0, False),
+        (row, "value", 0, False),
+        (row, "index", 0, True),
+        (skewed, "index", 0, False),
     ):
         oracle = Oracle(scores[np.newaxis])
-        part = np.ascontiguousarray(table[:, : pages - pages // 9])
+        # Vectors of 16 bytes, in which pages are copied where they all are.
+        shown = columns - columns % 4 if whole_vectors else columns - 1 + columns % 2
+        part = np.ascontiguousarray(table[:, :shown])
         given = (part, page_size, offsets)
         found = mapping_kernels.mapped(oracle.scores, k, order, *given, outputs, blocks=blocks)
         best = np.sort(np.argsort(-scores, kind="stable")[:k])[np.newaxis].astype(np.int32)
@@ -158,24 +163,27 @@ def test_what_is_written_instead_of_indices(
 
 @pytest.mark.parametrize("outputs", ["slots", "ragged", "slots ragged"])
 @pytest.mark.parametrize("offset_type", [np.int32, np.int64])
+@pytest.mark.parametrize("width", [5000, 5120])  # 5120: the table's rows are whole vectors
+@pytest.mark.parametrize("rows", [4, 5])
 def test_rows_of_requests(
     mapping_kernels: EmulatedKernels,
+    rows: int,
+    width: int,
     outputs: str,
     offset_type: type[np.int32] | type[np.int64],
     rng: np.random.Generator,
 ) -> None:
-    """Two rows a request, of which the last row has none; offsets of which only the low word
-    counts."""
-    rows, width, k, page_size = 5, 5000, 700, 16
+    """Two rows a request; the fifth row has none. Offsets of which only the low word counts."""
+    k, page_size = 700, 16
     scores = rng.standard_normal((rows, width)).astype(np.float32)
     table = rng.permutation(2 * -(-width // page_size)).astype(np.int32).reshape(2, -1)
-    offsets = np.array([0, -1, 2**31 - 100, -(2**31), 17]).astype(offset_type)
+    offsets = np.array([0, -1, 2**31 - 100, -(2**31), 17]).astype(offset_type)[:rows]
     if offset_type is np.int64:
-        offsets += np.array([0, 2**32, -(2**33), 2**40, 0])
+        offsets += np.array([0, 2**32, -(2**33), 2**40, 0])[:rows]
     found = mapping_kernels.mapped(scores, k, "any", table, page_size, offsets, outputs, next_n=2)
     best = np.sort(np.argsort(-scores, axis=1, kind="stable")[:, :k]).astype(np.int32)
     wanted = {
-        "slots": expected_slots(best, table, page_size, [0, 0, 1, 1, 2]),
+        "slots": expected_slots(best, table, page_size, [0, 0, 1, 1, 2][:rows]),
         "ragged": (best.astype(np.int64) + offsets[:, np.newaxis]).astype(np.int32),
     }
     for name, words in found.items():

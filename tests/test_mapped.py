@@ -6,7 +6,8 @@ The reference here maps one index after another, from the docstrings alone.
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -120,13 +121,23 @@ class Call:
         np.testing.assert_array_equal(
             ragged, np.where(indices < 0, -1, indices + offsets[:, np.newaxis])
         )
-        alone = self._output()  # of a call that wants nothing else: any order may be another
-        self._run(out=alone, **options)
-        found = self.target.get(alone)
-        np.testing.assert_array_equal(
-            *(np.sort(each) if self.order == "any" else each for each in (found, expected))
-        )
+        for each in self._alike():  # calls that want nothing else: any order may be another
+            alone = self._output()
+            each._run(out=alone, **options)
+            found = self.target.get(alone)
+            np.testing.assert_array_equal(
+                *(np.sort(each) if self.order == "any" else each for each in (found, expected))
+            )
         return slots
+
+    def _alike(self) -> Iterator[Call]:
+        """With more columns, which hold no pages: in no order, tables of whole vectors of 16 bytes
+        and others are read in two ways.
+        """
+        columns = self.page_table.shape[1]
+        for added in (-columns % 4, 1 - columns % 2) if self.order == "any" else (0,):
+            table = np.pad(self.page_table, ((0, 0), (0, added)), constant_values=-1)
+            yield replace(self, page_table=table)
 
     def _output(self) -> Any:
         return self.target.put(np.full((len(self.scores), self.k), -9, np.int32))

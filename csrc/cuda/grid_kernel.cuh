@@ -89,8 +89,9 @@ __device__ __forceinline__ void share_row(const Params<kMapped>& params, const R
   const auto out = make_output<kMapped, false>(params, meeting.row(), row, state.mapping);
   prepare<kSampleLoads, kGroupCount, true>(params, row, state);
   meeting.open();
+  open_pages(params, state);
   team.open();
-  prefetch_mapping(params, meeting.row());
+  ask_for_mapping(params, meeting.row(), memory.pages, state);
 
   float x[kSampleLoads * kPerVector];
   sampled.widen(row.flip, x);

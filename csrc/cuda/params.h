@@ -10,14 +10,20 @@
 #include <type_traits>
 
 #include "host_device.h"
+#include "mapping.h"
 #include "problem.h"
 #include "sampling.h"
 
 namespace tl_topk {
 
 // What a mapped launch of free order writes, where that is one output alone, of which the kernel's
-// parameters tell all but a row's offset. Slots of a plain mapping, or ragged indices.
-enum class OnlyOutput : uint8_t { kNone, kSlots, kRagged };
+// parameters tell all but a row's offset and pages.
+enum class OnlyOutput : uint8_t {
+  kNone,      // more, or in an order
+  kSlots,     // of a plain mapping; each block has room for all pages of a row, and can copy them
+  kFarSlots,  // of a plain mapping otherwise
+  kRagged
+};
 
 struct KernelParams {
   const void* scores;
@@ -57,14 +63,19 @@ static_assert(offsetof(KernelParams, indices_stride) == 48);
 struct MappedParams : KernelParams {
   Mapping mapping;
 
-  // Its output then takes the place of the indices.
-  void note_only_output() {
+  // Its output then takes the place of the indices. Of `rows` rows; blocks have room for
+  // `page_words` pages of one each.
+  void note_only_output(int64_t rows, uint32_t page_words) {
     only = OnlyOutput::kNone;
     if (order != Order::kAny || indices != nullptr) return;
     if (mapping.plain) {
-      only = OnlyOutput::kSlots;
+      only = OnlyOutput::kFarSlots;
       indices = mapping.slots;
       indices_stride = mapping.slots_stride;
+      const uint32_t wanted = pages_to_copy(mapping, rows, width);
+      if (wanted == 0 || wanted > page_words) return;
+      only = OnlyOutput::kSlots;
+      mapping.pages = static_cast<int32_t>(wanted);
     } else if (mapping.slots == nullptr) {
       only = OnlyOutput::kRagged;
       indices = mapping.ragged;

@@ -51,6 +51,7 @@ class PreparedLaunch {
  public:
   PreparedLaunch(const Problem& problem, const LaunchConfig& config, int device, bool mapped)
       : params_(fixed_params(problem, config)),
+        rows_(problem.rows),
         config_(config),
         kernel_(kernel_of(problem, config, mapped)),
         device_(device) {
@@ -84,13 +85,16 @@ class PreparedLaunch {
   void operator()(const TopKArgs& args, void* workspace, cudaStream_t stream) const {
     KernelParams params = params_;
     fill(params, args, workspace);
-    if (!by_driver(&params, stream)) by_runtime(&params, stream);
+    launch_kernel(&params, 0, stream);
   }
   void mapped(const TopKArgs& args, void* workspace, cudaStream_t stream) const {
     MappedParams params{params_, *args.mapping};
     fill(params, args, workspace);
-    params.note_only_output();
-    if (!by_driver(&params, stream)) by_runtime(&params, stream);
+    params.note_only_output(rows_, static_cast<uint32_t>(config_.page_words));
+    // No more than is used: what is left of a multiprocessor's memory caches what is read.
+    const bool copies = params.only == OnlyOutput::kSlots;
+    const auto pages = static_cast<unsigned>(params.mapping.pages);
+    launch_kernel(&params, copies ? pages * static_cast<unsigned>(sizeof(int32_t)) : 0, stream);
   }
 
  private:
@@ -104,9 +108,13 @@ class PreparedLaunch {
     params.set_rows(args.lengths, args.row_starts);
     params.workspace = workspace;
   }
+  // `page_bytes`: of shared memory besides the configuration's.
+  void launch_kernel(void* params, unsigned page_bytes, cudaStream_t stream) const {
+    if (!by_driver(params, page_bytes, stream)) by_runtime(params, page_bytes, stream);
+  }
   // False where nothing was launched: another device is current, or there is an error, which the
   // runtime then meets again and names.
-  bool by_driver(void* params, cudaStream_t stream) const {
+  bool by_driver(void* params, unsigned page_bytes, cudaStream_t stream) const {
     CUcontext current = nullptr;
     if (function_ == nullptr || driver_.current_context(&current) != CUDA_SUCCESS ||
         current != context_) {
@@ -114,14 +122,17 @@ class PreparedLaunch {
     }
     CUlaunchConfig launch = launch_;
     launch.hStream = stream;
+    launch.sharedMemBytes += page_bytes;
     void* arguments[] = {params};
     return driver_.launch(&launch, function_, arguments, nullptr) == CUDA_SUCCESS;
   }
 
-  [[gnu::cold, gnu::noinline]] void by_runtime(void* params, cudaStream_t stream) const {
+  [[gnu::cold, gnu::noinline]] void by_runtime(void* params, unsigned page_bytes,
+                                               cudaStream_t stream) const {
     const DeviceGuard guard(device_);
     cudaLaunchAttribute cluster{};
-    const cudaLaunchConfig_t launch = runtime_launch(config_, stream, cluster);
+    cudaLaunchConfig_t launch = runtime_launch(config_, stream, cluster);
+    launch.dynamicSmemBytes += page_bytes;
     void* arguments[] = {params};
     check_cuda(cudaLaunchKernelExC(&launch, kernel_, arguments), "cudaLaunchKernelEx");
   }
@@ -132,6 +143,7 @@ class PreparedLaunch {
   CUlaunchConfig launch_{};
   KernelParams params_;
   CUlaunchAttribute attributes_[2]{};
+  int64_t rows_;
   LaunchConfig config_;
   KernelSymbol kernel_;
   int device_;

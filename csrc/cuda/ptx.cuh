@@ -250,6 +250,22 @@ __device__ __forceinline__ int32_t load_if(const int32_t* p, bool enabled, int32
   return x;
 }
 
+// The same of shared memory, which barriers of the block order.
+__device__ __forceinline__ uint32_t shared_load_if(const uint32_t* p, bool enabled,
+                                                   uint32_t otherwise) {
+  uint32_t x = otherwise;
+  asm volatile(
+      "{\n"
+      ".reg .pred enabled;\n"
+      "setp.ne.u32 enabled, %2, 0;\n"
+      "@enabled ld.shared.u32 %0, [%1];\n"
+      "}"
+      : "+r"(x)
+      : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(p))), "r"(static_cast<uint32_t>(enabled))
+      : "memory");
+  return x;
+}
+
 // Fetches a line of global memory that a later load will want.
 __device__ __forceinline__ void prefetch(const void* p) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
@@ -310,6 +326,17 @@ __device__ __forceinline__ void copy_word_async(uint32_t* to, const int32_t* fro
       "@enabled cp.async.ca.shared.global [%0], [%1], 4;\n"
       "}" ::"r"(here),
       "l"(from), "r"(static_cast<uint32_t>(enabled))
+      : "memory");
+}
+// Copies `bytes` of global memory, which nobody writes during the kernel, to shared memory of this
+// block while all its threads go on: aligned to 16 bytes, and so many. A barrier of this block that
+// expects the bytes counts them in.
+__device__ __forceinline__ void copy_bulk_async(uint32_t* to, const int32_t* from, uint32_t bytes,
+                                                uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))),
+      "l"(from), "r"(bytes), "r"(static_cast<uint32_t>(__cvta_generic_to_shared(barrier)))
       : "memory");
 }
 __device__ __forceinline__ void await_all_copies() {

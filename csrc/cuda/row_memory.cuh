@@ -19,13 +19,15 @@ struct SharedMemory {
   unsigned char* queue;
   Entry* list;
   void* sort_buffer;
+  uint32_t* pages;  // of a row of a mapped launch, if nothing is sorted
 
   __device__ __forceinline__ SharedMemory(unsigned char* memory, uint32_t queue_bytes,
                                           uint32_t listed, uint32_t sort_entries)
       : state(*reinterpret_cast<SharedState*>(memory)),
         queue(memory + sizeof(SharedState)),
         list(reinterpret_cast<Entry*>(queue + (queue_bytes > 0 ? queue_bytes + kQueueSlack : 0))),
-        sort_buffer(list + max(listed, sort_entries)) {}
+        sort_buffer(list + max(listed, sort_entries)),
+        pages(reinterpret_cast<uint32_t*>(list + listed)) {}
 };
 
 // Where a thread has room for kHeld survivors, and loads 2^kLoadsLog2 vectors a step.

@@ -147,8 +147,9 @@ __device__ __forceinline__ void select_resident(const Params<kMapped>& params, u
       make_output<kMapped, true>(params, row_number, row, state.mapping, team.size_log2());
   prepare<kSampleLoads, kGroups, kCommonSample>(params, row, state);
   open_marks(out, team, memory.sort_buffer, state);
+  open_pages(params, state);
   team.open();
-  prefetch_mapping(params, row_number);
+  ask_for_mapping(params, row_number, memory.pages, state);
 
   const auto anchors_of = [&](const auto& sample) {
     mark(kPhaseRead);
@@ -250,8 +251,9 @@ __device__ __forceinline__ void select_stepwise(const Params<kMapped>& params, u
       make_output<kMapped, true>(params, row_number, row, state.mapping, team.size_log2());
   prepare<kSampleLoads, kGroupCount, kCommonSample>(params, row, state);
   open_marks(out, team, memory.sort_buffer, state);
+  open_pages(params, state);
   team.open();
-  prefetch_mapping(params, row_number);
+  ask_for_mapping(params, row_number, memory.pages, state);
 
   float x[kSampleLoads * kPerVector];
   if constexpr (kCommonSample) {

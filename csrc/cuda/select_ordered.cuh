@@ -91,6 +91,16 @@ __device__ __noinline__ Progress select_mapped(const OrderedList survivors, cons
   });
 }
 
+// Of one output whose pages every block reads for itself. By value: what a function of its own is
+// given the address of would lie in local memory.
+template <Scope S>
+__device__ __noinline__ Progress select_far_slots(const OrderedList survivors, FarSlots words,
+                                                  uint32_t k, const Team<S> team,
+                                                  SharedState& state) {
+  words.pages.read_likely(survivors, k, team.size_log2());
+  return select_words(survivors, words, k, team, state);
+}
+
 // Of any launch.
 template <Dtype D, bool kMapped, Scope S>
 __device__ __forceinline__ Progress select_ordered(const Params<kMapped>& params,
@@ -103,7 +113,12 @@ __device__ __forceinline__ Progress select_ordered(const Params<kMapped>& params
     if (ptx::unlikely(params.only == OnlyOutput::kNone)) {
       return select_mapped(survivors, map, out, team, sort_buffer, state);
     }
-    const OnlyWords words(params, row_number, survivors, team.size_log2());
+    if (ptx::unlikely(params.only == OnlyOutput::kFarSlots)) {
+      return select_far_slots(survivors, FarSlots(params, row_number), out.k, team, state);
+    }
+    const auto* const pages =
+        reinterpret_cast<const uint32_t*>(survivors.list + survivors.capacity);
+    const OnlyWords words(params, row_number, pages, state);
     return select_words(survivors, words, out.k, team, state);
   } else {
     return select_if_usual(out.k, team, state, [&](const TableCut& cut) {

@@ -45,6 +45,7 @@ struct alignas(128) SharedState {
   uint64_t tallied;                       // barrier: all tables are here
   uint64_t settled;                       // barrier: the residual is here
   uint64_t sorted;                        // barrier: all keys to sort are here
+  uint64_t paged;                         // barrier: the pages that were copied whole are here
   GridState grid;
   MarkState marks;
   SamplePlan plan;

@@ -2,15 +2,17 @@
 // to.
 //
 // A survivor's word is its index, its index moved by the row's offset, or its slot in a paged
-// cache. Slots take a page number from the request's table. They are read while the block waits for
-// other blocks' counts anyway, of as many survivors as are likely to win, rather than of the
-// winners when nothing else is left to do.
+// cache. Slots take a page number from the request's table: where each block has room for all that
+// a row has, they are copied while the row is on its way. Otherwise those of as many survivors as
+// are likely to win are read while the block waits for other blocks' counts anyway, rather than
+// those of the winners when nothing else is left to do.
 #pragma once
 
 #include <cstdint>
 
 #include "cuda/output.cuh"
 #include "cuda/ptx.cuh"
+#include "cuda/shared_state.cuh"
 #include "cuda/survivors.cuh"
 #include "mapping.h"
 
@@ -49,11 +51,11 @@ struct Pages {
     const uint32_t part = k >> blocks_log2;
     const uint32_t likely = min(part + part / 8 + 64, survivors.listed);
     constexpr uint32_t kWordsOfEntry = sizeof(Entry) / sizeof(uint32_t);
-    known = min(likely, kWordsOfEntry * (survivors.capacity - survivors.listed));
-    read = reinterpret_cast<uint32_t*>(survivors.list + survivors.listed);
-    // All must be in order. A barrier at which those who read none only arrive would do, but
-    // racecheck does not know it (bench/results/sanitizer_cdeafe3.log).
-    __syncthreads();
+    // Behind what whole warps look at of the list.
+    const uint32_t end = (survivors.listed + kWarp - 1) / kWarp * kWarp;
+    known = min(likely, kWordsOfEntry * (survivors.capacity - end));
+    read = reinterpret_cast<uint32_t*>(survivors.list + end);
+    __syncthreads();  // all are in order
     if (threadIdx.x < kThreads - kMappers) return;
 #pragma unroll 1
     for (uint32_t i = threadIdx.x - (kThreads - kMappers); i < known; i += kMappers) {
@@ -82,52 +84,97 @@ __device__ __forceinline__ const int32_t* offset_of_row(const Mapping& m, uint32
   return static_cast<const int32_t*>(m.offsets.data) + (m.offsets.is_int64 ? 2 * r : r);
 }
 
-// What is read of a row with one output lies where this multiprocessor has not read lately. It
-// shall be found quickly when it is: once the row is on its way, for the parameters that tell where
-// come from far as well.
-__device__ __forceinline__ void prefetch_mapping(const KernelParams&, uint32_t) {}
-__device__ __forceinline__ void prefetch_mapping(const MappedParams& params, uint32_t r) {
-  if (threadIdx.x != kWarp || params.only == OnlyOutput::kNone) return;
-  if (params.only == OnlyOutput::kRagged) return ptx::prefetch(offset_of_row(params.mapping, r));
-  const RequestPages pages = pages_of_plain_row(params.mapping, r);
-  if (pages.columns > 0) ptx::prefetch(pages.table);
+// What asks for what is written of a row with one output.
+constexpr uint32_t kAsker = kWarp;
+
+// By it, before the team opens.
+__device__ __forceinline__ void open_pages(const KernelParams&, SharedState&) {}
+__device__ __forceinline__ void open_pages(const MappedParams&, SharedState& state) {
+  if (threadIdx.x != kAsker) return;
+  ptx::init_barrier(&state.paged, 1);
+  ptx::fence_barrier_init();
 }
 
-// Of a launch with one output, which the kernel's parameters tell all about but the row's offset.
+// Asks once the row itself is on its way: it lies where this multiprocessor has not read lately, as
+// do the parameters that tell where.
+__device__ __forceinline__ void ask_for_mapping(const KernelParams&, uint32_t, uint32_t*,
+                                                SharedState&) {}
+// Of slots all pages of the row come to `pages`, in shared memory, by one copy: nothing has to be
+// read, nor its place to be found, when winners are known.
+__device__ __forceinline__ void ask_for_mapping(const MappedParams& params, uint32_t r,
+                                                uint32_t* pages, SharedState& state) {
+  if (threadIdx.x != kAsker || params.only == OnlyOutput::kNone) return;
+  const Mapping& m = params.mapping;
+  if (params.only == OnlyOutput::kRagged) return ptx::prefetch(offset_of_row(m, r));
+  const RequestPages from = pages_of_plain_row(m, r);
+  if (params.only == OnlyOutput::kFarSlots) {
+    if (from.columns > 0) ptx::prefetch(from.table);
+  } else if constexpr (ptx::kHasClusters) {
+    const uint32_t bytes = static_cast<uint32_t>(m.pages) * static_cast<uint32_t>(sizeof(*pages));
+    ptx::arrive_and_expect(&state.paged, bytes);
+    ptx::copy_bulk_async(pages, from.table, bytes, &state.paged);
+  }
+}
+
+// Of a launch with one output, of which every block can tell all.
 struct OnlyWords {
-  static constexpr uint32_t kHolders = kMappers;
+  static constexpr uint32_t kHolders = kThreads;
 
-  const MappedParams& params;
-  uint32_t row;
+  int32_t* to;
+  const uint32_t* pages;
   uint32_t offset;
-  Pages pages;
+  bool slots;
+  const Mapping& m;
 
-  __device__ __forceinline__ OnlyWords(const MappedParams& params_, uint32_t row_,
-                                       const OrderedList& survivors, uint32_t blocks_log2)
-      : params(params_), row(row_) {
-    if (known_to_block_alone()) {
-      pages.of_request = pages_of_plain_row(params.mapping, row);
-      pages.first = 0;
-      pages.page_log2 = params.mapping.page_log2;
-      pages.read_likely(survivors, params.k, blocks_log2);
+  __device__ __forceinline__ OnlyWords(const MappedParams& params, uint32_t row,
+                                       const uint32_t* pages_, SharedState& state)
+      : to(params.indices + row * params.indices_stride),
+        pages(pages_),
+        slots(params.only == OnlyOutput::kSlots),
+        m(params.mapping) {
+    if (slots) {
+      ptx::await_barrier(&state.paged);
     } else {
-      offset = static_cast<uint32_t>(*offset_of_row(params.mapping, row));
+      offset = static_cast<uint32_t>(*offset_of_row(m, row));
     }
   }
-  __device__ __forceinline__ void await() const {
-    if (known_to_block_alone()) pages.await();
-  }
-  // Can nobody but the block that has a survivor tell what is written of it?
-  __device__ __forceinline__ bool known_to_block_alone() const {
-    return params.only == OnlyOutput::kSlots;
-  }
-  __device__ __forceinline__ uint32_t of(uint32_t i, uint32_t index, bool enabled) const {
-    if (!known_to_block_alone()) return index + offset;
-    return static_cast<uint32_t>(slot_in_page(pages.of(i, index, enabled), index, pages.page_log2,
-                                              params.mapping.cache_pages));
+  __device__ __forceinline__ void await() const {}
+  __device__ __forceinline__ bool known_to_block_alone() const { return false; }
+  __device__ __forceinline__ uint32_t of(uint32_t, uint32_t index, bool enabled) const {
+    if (!slots) return index + offset;
+    const uint32_t column = index >> m.page_log2;
+    const bool has_page = enabled && column < static_cast<uint32_t>(m.pages);
+    const uint32_t page = ptx::shared_load_if(pages + column, has_page, ~0u);
+    return static_cast<uint32_t>(
+        slot_in_page(static_cast<int32_t>(page), index, m.page_log2, m.cache_pages));
   }
   __device__ __forceinline__ void put(uint32_t slot, uint32_t, uint32_t word, bool there) const {
-    ptx::store_if(params.indices + row * params.indices_stride + slot, word, there);
+    ptx::store_if(to + slot, word, there);
+  }
+};
+
+// The same of slots with more pages than a block has room for, or pages that lie askew.
+struct FarSlots {
+  static constexpr uint32_t kHolders = kMappers;
+
+  int32_t* to;
+  uint32_t cache_pages;
+  Pages pages;
+
+  __device__ __forceinline__ FarSlots(const MappedParams& params, uint32_t row)
+      : to(params.indices + row * params.indices_stride), cache_pages(params.mapping.cache_pages) {
+    pages.of_request = pages_of_plain_row(params.mapping, row);
+    pages.first = 0;
+    pages.page_log2 = params.mapping.page_log2;
+  }
+  __device__ __forceinline__ void await() const { pages.await(); }
+  __device__ __forceinline__ bool known_to_block_alone() const { return true; }
+  __device__ __forceinline__ uint32_t of(uint32_t i, uint32_t index, bool enabled) const {
+    return static_cast<uint32_t>(
+        slot_in_page(pages.of(i, index, enabled), index, pages.page_log2, cache_pages));
+  }
+  __device__ __forceinline__ void put(uint32_t slot, uint32_t, uint32_t word, bool there) const {
+    ptx::store_if(to + slot, word, there);
   }
 };
 

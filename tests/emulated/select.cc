@@ -164,8 +164,10 @@ __attribute__((visibility("default"))) void emulated_mapped(
   m.ragged = ragged;
   m.offsets = {offsets, offsets_are_int64};
   m.note_plainness();
-  params.note_only_output();
-  launch(c, params, c.grid_blocks);
+  params.note_only_output(rows, c.page_words);
+  LaunchConfig with_pages = c;
+  with_pages.shared_bytes += c.page_words * sizeof(int32_t);
+  launch(with_pages, params, c.grid_blocks);
 }
 #endif
 }

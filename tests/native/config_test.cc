@@ -51,6 +51,9 @@ void fits(const Problem& p, const DeviceFacts& device) {
   CHECK(c.blocks_per_row % c.cluster_blocks == 0);
   CHECK(c.grid_blocks == p.rows * c.blocks_per_row);
   CHECK(c.shared_bytes <= device.shared_memory_per_block);
+  // Room for pages takes no block of a multiprocessor its own.
+  CHECK(c.page_words == 0 || (c.scope != Scope::kGrid && !c.large_k && p.order == Order::kAny));
+  CHECK(c.shared_bytes + 4 * int64_t{c.page_words} <= device.shared_memory_per_block);
   CHECK((c.workspace_bytes > 0) == (c.scope == Scope::kGrid));
   CHECK(c.scope != Scope::kGrid || p.rows * 4 <= tl_topk::kCounterBytes);
   CHECK(!c.reason.empty());
@@ -132,6 +135,26 @@ bool refuses(const Problem& p, const DeviceFacts& device, int64_t blocks_per_row
   return false;
 }
 
+void mapped_launches_have_room_for_pages() {
+  const auto words = [](int64_t rows, int64_t width, int64_t k, const DeviceFacts& device) {
+    Problem p;
+    p.rows = rows;
+    p.width = width;
+    p.k = k;
+    return choose_launch(p, device).page_words;
+  };
+  for (const int64_t rows : {1, 64}) {
+    for (const int64_t width : {3000, 65536, 262144}) {
+      CHECK(words(rows, width, 2048, kH200) == tl_topk::kMostPageWords);
+    }
+  }
+  CHECK(words(4096, 65536, 512, kH200) == tl_topk::kMostPageWords);
+  CHECK(words(4096, 65536, 2048, kH200) == 0);  // two blocks share a multiprocessor: it is full
+  CHECK(words(1, 65536, 5000, kH200) == 0);
+  CHECK(words(1, 4194304, 2048, kH200) == 0);
+  CHECK(words(1, 65536, 2048, kA100) == 0);  // it cannot copy them in bulk
+}
+
 void callers_may_ask_for_blocks() {
   Problem p;
   p.rows = 64;
@@ -175,6 +198,7 @@ void what_cannot_be_launched_is_refused() {
 int main() {
   every_problem_fits_every_device();
   rows_get_clusters_while_they_fit();
+  mapped_launches_have_room_for_pages();
   callers_may_ask_for_blocks();
   what_cannot_be_launched_is_refused();
   return check::status();

@@ -19,6 +19,7 @@ using tl_topk::MappedParams;
 using tl_topk::Mapping;
 using tl_topk::OnlyOutput;
 using tl_topk::Order;
+using tl_topk::pages_to_copy;
 using tl_topk::request_of_row;
 using tl_topk::RowMapping;
 
@@ -150,45 +151,68 @@ void outputs_that_are_not_wanted() {
 
 // The one output takes the place of the indices; else nothing is changed.
 void launches_with_one_output() {
-  const int32_t table[] = {10, 11, 12, -1, 14, 20, 21, 22, 23, 24};
+  alignas(16) const int32_t table[] = {10, 11, 12, -1, 14, 20, 21, 22, 23, 24};
   const int32_t offset = -5;
   int32_t out[3][8];
-  for (const bool slots : {false, true}) {
-    for (const bool ragged : {false, true}) {
-      for (const bool indices : {false, true}) {
-        for (const bool plain : {false, true}) {
-          for (const Order order : {Order::kAny, Order::kIndex}) {
-            MappedParams p{};
-            p.order = order;
-            p.indices_stride = 3;
-            if (indices) p.indices = out[0];
-            Mapping& m = p.mapping;
-            if (slots) m = paged(table, out[1]);
-            m.slots_stride = 4;
-            m.ragged_stride = 5;
-            if (ragged) m.ragged = out[2];
-            if (ragged) m.offsets = {&offset, false};
-            if (!plain) m.row_to_request = {&offset, false};
-            m.note_plainness();
-            p.note_only_output();
-            const bool one = order == Order::kAny && !indices && slots != ragged;
-            const OnlyOutput only = one && slots && plain ? OnlyOutput::kSlots
-                                    : one && ragged       ? OnlyOutput::kRagged
-                                                          : OnlyOutput::kNone;
-            if (!slots && !ragged) continue;  // not a mapped launch
-            CHECK(p.only == only);
-            CHECK(p.indices == (only == OnlyOutput::kSlots    ? out[1]
-                                : only == OnlyOutput::kRagged ? out[2]
-                                : indices                     ? out[0]
-                                                              : nullptr));
-            CHECK(p.indices_stride == (only == OnlyOutput::kSlots    ? 4
-                                       : only == OnlyOutput::kRagged ? 5
-                                                                     : 3));
-          }
-        }
-      }
-    }
+  for (int bits = 0; bits < 1 << 6; ++bits) {
+    const bool slots = bits & 1;
+    const bool ragged = bits & 2;
+    const bool indices = bits & 4;
+    const bool plain = bits & 8;
+    const bool in_order = bits & 16;
+    const bool room = bits & 32;
+    if (!slots && !ragged) continue;  // not a mapped launch
+    MappedParams p{};
+    p.width = 17;  // three pages, copied as four
+    p.order = in_order ? Order::kIndex : Order::kAny;
+    p.indices_stride = 3;
+    if (indices) p.indices = out[0];
+    Mapping& m = p.mapping;
+    if (slots) m = paged(table, out[1]);
+    m.page_table_stride = 8;
+    m.slots_stride = 4;
+    m.ragged_stride = 5;
+    if (ragged) m.ragged = out[2];
+    if (ragged) m.offsets = {&offset, false};
+    if (!plain) m.row_to_request = {&offset, false};
+    m.note_plainness();
+    p.note_only_output(2, room ? 4 : 3);
+    const bool one = !in_order && !indices && slots != ragged;
+    OnlyOutput only = OnlyOutput::kNone;
+    if (one && ragged) only = OnlyOutput::kRagged;
+    if (one && slots && plain) only = room ? OnlyOutput::kSlots : OnlyOutput::kFarSlots;
+    CHECK(p.only == only);
+    CHECK(m.pages == (only == OnlyOutput::kSlots ? 4 : slots ? 5 : 0));
+    CHECK(p.indices == (only == OnlyOutput::kNone     ? indices ? out[0] : nullptr
+                        : only == OnlyOutput::kRagged ? out[2]
+                                                      : out[1]));
+    CHECK(p.indices_stride == (only == OnlyOutput::kNone     ? 3
+                               : only == OnlyOutput::kRagged ? 5
+                                                             : 4));
   }
+}
+
+void pages_that_can_be_copied() {
+  alignas(16) const int32_t table[32] = {};
+  Mapping m;
+  m.page_table = table;
+  m.page_table_stride = m.pages = 8;
+  m.requests = 2;
+  m.page_log2 = 3;
+  CHECK(pages_to_copy(m, 2, 1) == 4 && pages_to_copy(m, 2, 32) == 4);
+  CHECK(pages_to_copy(m, 2, 33) == 8 && pages_to_copy(m, 2, 1000) == 8);
+  CHECK(pages_to_copy(m, 2, 0) == 0);
+  CHECK(pages_to_copy(m, 3, 32) == 0);  // a row without a request
+  m.next_n = 2;
+  CHECK(pages_to_copy(m, 4, 32) == 4 && pages_to_copy(m, 5, 32) == 0);
+  m.pages = 7;  // but for the last vector, they can be
+  CHECK(pages_to_copy(m, 2, 32) == 4 && pages_to_copy(m, 2, 33) == 0);
+  m.page_table_stride = 9;
+  CHECK(pages_to_copy(m, 2, 32) == 0);
+  m.requests = 1;  // no other follows
+  CHECK(pages_to_copy(m, 1, 32) == 4);
+  m.page_table = table + 1;
+  CHECK(pages_to_copy(m, 1, 32) == 0);
 }
 
 }  // namespace
@@ -201,5 +225,6 @@ int main() {
   plain_mappings();
   outputs_that_are_not_wanted();
   launches_with_one_output();
+  pages_that_can_be_copied();
   return check::status();
 }

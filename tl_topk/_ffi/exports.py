@@ -91,6 +91,8 @@ class LaunchConfig(Object):
         vectors_per_thread: 16-byte loads that a thread has in flight.
         grid_blocks: thread blocks in all.
         shared_bytes: dynamic shared memory per block.
+        page_words: page numbers of a row, of 4 bytes, that a block of a mapped launch has room
+            for besides.
         workspace_bytes: device memory, zeroed once; every launch leaves its counters zeroed.
         reason: one sentence.
     """
@@ -105,11 +107,12 @@ class LaunchConfig(Object):
     vectors_per_thread: int
     grid_blocks: int
     shared_bytes: int
+    page_words: int
     workspace_bytes: int
     reason: str
     if TYPE_CHECKING:
-        def __init__(self, scope: str, large_k: bool, blocks_per_row: int, cluster_blocks: int, threads: int, vectors_per_thread: int, grid_blocks: int, shared_bytes: int, workspace_bytes: int, reason: str) -> None: ...
-        def __ffi_init__(self, scope: str, large_k: bool, blocks_per_row: int, cluster_blocks: int, threads: int, vectors_per_thread: int, grid_blocks: int, shared_bytes: int, workspace_bytes: int, reason: str) -> None: ...  # ty: ignore[invalid-method-override]
+        def __init__(self, scope: str, large_k: bool, blocks_per_row: int, cluster_blocks: int, threads: int, vectors_per_thread: int, grid_blocks: int, shared_bytes: int, page_words: int, workspace_bytes: int, reason: str) -> None: ...
+        def __ffi_init__(self, scope: str, large_k: bool, blocks_per_row: int, cluster_blocks: int, threads: int, vectors_per_thread: int, grid_blocks: int, shared_bytes: int, page_words: int, workspace_bytes: int, reason: str) -> None: ...  # ty: ignore[invalid-method-override]
     # fmt: on
     # tvm-ffi-stubgen(end)
 

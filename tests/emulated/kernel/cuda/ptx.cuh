@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
 #include "cluster.h"
 #include "parts.h"
@@ -97,6 +98,9 @@ inline void shared_store_if(uint32_t address, uint2 x, bool enabled) {
 inline int32_t load_if(const int32_t* p, bool enabled, int32_t otherwise) {
   return enabled ? *p : otherwise;
 }
+inline uint32_t shared_load_if(const uint32_t* p, bool enabled, uint32_t otherwise) {
+  return enabled ? *p : otherwise;
+}
 inline void prefetch(const void*) {}
 inline void wait_for_previous_kernel() {}
 
@@ -128,6 +132,16 @@ inline void copy_word_async(uint32_t* to, const int32_t* from, bool enabled) {
   } else {
     emulated::fibers[emulated::current].words.push_back({to, from});
   }
+}
+inline void copy_bulk_async(uint32_t* to, const int32_t* from, uint32_t bytes, uint64_t* barrier) {
+  const auto odd = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 != 0; };
+  if (bytes % 16 != 0 || odd(to) || odd(from)) emulated::give_up("copies what is not aligned");
+  const ClusterAddress there = cluster_address(to, cluster_rank());
+  const ClusterAddress counted = cluster_address(barrier, cluster_rank());
+  emulated::send(cluster_rank(), [=] {
+    std::memcpy(at<void>(there), from, bytes);
+    *at<uint64_t>(counted) -= static_cast<uint64_t>(bytes) << 32;
+  });
 }
 inline void await_all_copies() {
   commit_copies();
