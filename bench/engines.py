@@ -1,7 +1,9 @@
-"""What engines see: the cost of mapping, a whole decoding step, and what a hint could gain.
+"""What engines see: the cost of mapping and a whole decoding step, or what a hint could gain.
+
+    python -m bench.engines [--output FILE.json]
 
     cmake -S . -B build -DTL_TOPK_BENCH=ON && cmake --build build
-    python -m bench.engines [--output FILE.json]
+    python -m bench.engines --hint [--output FILE.json]
 
 Mapping: ``TopKPlan.run`` and ``run_mapped`` on the same rotated scores. Page tables are not
 rotated, as the kernel that scores a step's keys has just read them. The step is that of
@@ -33,7 +35,7 @@ from bench.contenders import our_plan
 from bench.exact import Answer, judge
 from bench.inputs import Inputs, make_inputs
 from bench.machine import commit, machine
-from bench.results import ENGINES_SUITE, EXACT, RESULTS, Document, command_line
+from bench.results import ENGINES_SUITE, EXACT, HINT_SUITE, RESULTS, Document, command_line
 from bench.tables import console_table
 from bench.timing import GraphTimer, Launch
 from bench.variants import BUILD, Variant, load_variant
@@ -206,38 +208,44 @@ def _hints(scores: Tensor, k: int) -> dict[str, Tensor | None]:
     }
 
 
+def _called(timer: GraphTimer) -> Iterator[Iterator[Call]]:
+    for case in _MAPPED:
+        yield mapping_calls(case, timer)
+    for requests, tokens in _STEPS:
+        yield step_calls(requests, tokens, timer)
+
+
+def _hinted(timer: GraphTimer) -> Iterator[Iterator[Call]]:
+    for case in _HINTED:
+        yield hint_calls(case, timer)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m bench.engines",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--output", type=Path, default=RESULTS / f"{ENGINES_SUITE}.json")
+    parser.add_argument("--hint", action="store_true", help="what a hint could gain")
+    parser.add_argument("--output", type=Path, help="default: beside the other results")
     options = parser.parse_args()
+    suite = HINT_SUITE if options.hint else ENGINES_SUITE
+    output: Path = options.output or RESULTS / f"{suite}.json"
     if not torch.cuda.is_available():
         parser.error("torch sees no GPU")
     document = Document(
-        suite=ENGINES_SUITE,
+        suite=suite,
         command=command_line("bench.engines"),
         commit=commit(),
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         machine=machine("cuda"),
     )
     timer = GraphTimer()
-    for case in _MAPPED:
-        document.results += [asdict(call) for call in mapping_calls(case, timer)]
-        document.save(options.output)
-    for requests, tokens in _STEPS:
-        document.results += [asdict(call) for call in step_calls(requests, tokens, timer)]
-        document.save(options.output)
-    for case in _HINTED:
-        try:
-            document.results += [asdict(call) for call in hint_calls(case, timer)]
-        except FileNotFoundError as error:
-            document.absent[f"hint, {case}"] = str(error)
-        document.save(options.output)
+    for calls in _hinted(timer) if options.hint else _called(timer):
+        document.results += [asdict(call) for call in calls]
+        document.save(output)
     document.complete = True
-    document.save(options.output)
+    document.save(output)
     Console(highlight=False).print(console_table(document))
 
 

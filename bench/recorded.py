@@ -12,6 +12,7 @@ from bench.regret_tables import ready_table, scored_table
 from bench.results import (
     ENGINES_SUITE,
     FUSED_SUITE,
+    HINT_SUITE,
     HOST_SUITE,
     PHASES_SUITE,
     READY_SUITE,
@@ -41,6 +42,7 @@ _SECTIONS = {
     "hostile": ("Distributions that break selections, microseconds", ()),
     "options": ("Options, microseconds", ()),
     ENGINES_SUITE: ("What engines call: mapped indices, and a whole decoding step", ()),
+    HINT_SUITE: ("What a hint could gain, microseconds", ()),
     HOST_SUITE: ("What a call costs the CPU", ("host",)),
     PHASES_SUITE: ("Where a launch spends its time", ("phases",)),
     "ablation": ("What each part of the kernel gains: the same without it", ()),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ FILES = (
     "check_pipelined",
     "check_cpu",
     "sanitizer",
+    "sanitizer_mapped",
     "endurance",
     "tests_adversaries",
     "tests_graphs",
@@ -25,6 +27,7 @@ FILES = (
     "mutation_native",
     "mutation_python",
 )
+_KERNELS = "kernels of the library that racecheck's tests launch"
 _BACKENDS = {"dsmem": "GPU, `dsmem`", "pipelined": "GPU, `pipelined`", "cpu": "CPU"}
 
 #: What is shown, and the figure.
@@ -48,14 +51,12 @@ def _sanitizer(results: list[dict[str, Any]]) -> Iterable[Shown]:
         found = "nothing" if result["clean"] else f"**{result['findings']} findings**"
         for what in ("failed", "cut off"):
             found += f", **{result[what]} {what}**" if result.get(what) else ""
+        found += f", {result['skipped']} skipped" if result.get("skipped") else ""
         found += f", {result['left']} not reached" if result.get("left") else ""
         yield f"compute-sanitizer {result['tool']}", f"{result['tests']} tests: {found}"
     for result in results:
         if "kernels" in result and result.get("left") == 0:  # a profiler cut off says little
-            yield (
-                "kernels of the library that racecheck's tests launch",
-                f"{result['launched']} of {result['kernels']}",
-            )
+            yield _KERNELS, f"{result['launched']} of {result['kernels']}"
 
 
 def _endurance(results: list[dict[str, Any]]) -> Iterable[Shown]:
@@ -109,8 +110,12 @@ def reliability_table(documents: dict[str, Document]) -> Table:
         machine = document.machine.get("gpu") or f"{document.machine['cores']} CPU cores"
         command = f"[`{document.command.strip()}`](bench/results/{name}.json)"
         command += "" if document.complete else ", stopped"
+        part = re.search(r"--keyword (\S+)", document.command)
         for what, figure in _ROWS[document.suite](document.results):
-            rows.append([what, figure, command, document.date[:10], machine, document.commit])
+            if part and what == _KERNELS:
+                continue  # of all tests alone it says what they leave out
+            of = f", `{part[1]}` tests" if part else ""
+            rows.append([what + of, figure, command, document.date[:10], machine, document.commit])
     return Table(["what", "figure", "command and record", "date", "machine", "commit"], rows)
 
 

@@ -15,9 +15,9 @@ from typing import Any
 from bench.cases import Case, as_dict, from_dict, length_name
 
 __all__ = [
-    "ENGINES_SUITE", "EXACT", "FUSED_SUITE", "HOST_SUITE", "OURS", "PHASES_SUITE", "READY_SUITE",
-    "RESULTS", "SCORED_SUITE", "TIES", "Document", "Measurement", "Phases", "Scoring",
-    "command_line", "is_our_call", "is_right", "load", "sha256",
+    "ENGINES_SUITE", "EXACT", "FUSED_SUITE", "HINT_SUITE", "HOST_SUITE", "OURS", "PHASES_SUITE",
+    "READY_SUITE", "RESULTS", "SCORED_SUITE", "TIES", "Document", "Measurement", "Phases",
+    "Scoring", "command_line", "is_our_call", "is_right", "load", "sha256",
 ]  # fmt: skip
 
 #: Begins the name of every contender of this project.
@@ -26,6 +26,7 @@ OURS = "tl_topk"
 # Suites whose results are no measurements of cases.
 HOST_SUITE = "host_overhead"  # nanoseconds of the CPU by call
 ENGINES_SUITE = "engines"  # what engines call: microseconds by problem and way
+HINT_SUITE = "hint"  # what a hint could gain: the same
 PHASES_SUITE = "phases"  # where a launch spends its time: Phases
 FUSED_SUITE = "fused"  # scores and selection together, and apart: Scoring
 READY_SUITE = "regret_ready"  # every candidate of the dispatcher: bench.contest.Contest

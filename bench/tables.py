@@ -13,6 +13,7 @@ from bench.published import best_peer, founding
 from bench.results import (
     ENGINES_SUITE,
     FUSED_SUITE,
+    HINT_SUITE,
     HOST_SUITE,
     OURS,
     PHASES_SUITE,
@@ -304,6 +305,7 @@ _OWN_TABLES: dict[str, Callable[[Document], Table]] = {
     PHASES_SUITE: _phases_table,
     FUSED_SUITE: _fused_table,
     ENGINES_SUITE: _engines_table,
+    HINT_SUITE: _engines_table,
     "hostile": _hostile_table,
     "ablation": _ablation_table,
 }

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +169,17 @@ def test_the_table_shows_every_record(tmp_path: Path) -> None:
             ],
             gpu,
         ),
+        "sanitizer_mapped": replace(
+            record(
+                "sanitizer",
+                [
+                    {"tool": "memcheck", "tests": 9, "findings": 0, "clean": True, "skipped": 2},
+                    {"kernels": 86, "launched": 44, "not launched": ["others"], "left": 0},
+                ],
+                gpu,
+            ),
+            command="python -m bench.sanitize --keyword mapped",
+        ),
         "endurance": record(
             "endurance",
             [
@@ -196,7 +208,7 @@ def test_the_table_shows_every_record(tmp_path: Path) -> None:
         "**seed 7: twice**",
         "| compute-sanitizer memcheck | 90 tests: nothing |",
         "| compute-sanitizer racecheck | 90 tests: **4 findings**, **2 failed** |",
-        "**4 findings**",
+        "| compute-sanitizer memcheck, `mapped` tests | 9 tests: nothing, 2 skipped |",
         "| 86 of 86 |",
         "| 1,000,000: no wrong answer, no hang, no memory lost |",
         "**failed: hangs: there**",
@@ -207,6 +219,7 @@ def test_the_table_shows_every_record(tmp_path: Path) -> None:
         "| 2 CPU cores | 0123456789ab |",
     ):
         assert words in made
+    assert "44 of 86" not in made
     assert reliability.reliability_section(tmp_path / "none") == ""
 
 
