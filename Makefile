@@ -3,7 +3,10 @@
 #   PYTHON=python3.12   which Python makes .venv (3.10 or newer)
 #   TL_TOPK_CUDA=AUTO   build the CUDA kernels: AUTO (if nvcc is found), ON or OFF
 #   TL_TOPK_CUDA_ARCHS  for which GPUs; here only for this machine's, or 90a where there is none
+#   TEST_PROCESSES      of `make test`: one a core, but where a GPU is, for some tests there take all
+#                       of its memory or keep all of it busy: none but make's own
 PYTHON ?= python3
+TEST_PROCESSES ?= $(if $(shell command -v nvidia-smi),0,auto)
 BIN := .venv/bin
 
 export TL_TOPK_CUDA ?= AUTO
@@ -21,7 +24,7 @@ demo: .venv/package
 	$(BIN)/tl-topk demo
 
 test: lint
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n $(TEST_PROCESSES) --maxprocesses 8 --dist loadscope
 
 lint: .venv/package
 	$(BIN)/ruff check .
