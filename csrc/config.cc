@@ -157,7 +157,9 @@ void set_staging(LaunchConfig& c, int entries_per_thread, int64_t share,
   // Blocks of clusters have a multiprocessor each, for their registers; of others two share it.
   const int of_multiprocessor = c.scope == Scope::kBlock && c.queue_bytes == 0 ? 2 : 1;
   const int64_t with_pages = c.shared_bytes + kMostPageWords * int64_t{sizeof(int32_t)};
-  const bool room = of_multiprocessor * with_pages <= device.shared_memory_per_block;
+  constexpr int64_t kReserved = 1024;  // of each block, by the system
+  const bool room =
+      of_multiprocessor * (with_pages + kReserved) <= device.shared_memory_per_block + kReserved;
   const bool copies = device.compute_capability >= 90;  // in bulk
   const bool kept = room && copies && !c.large_k && c.scope != Scope::kGrid && c.sort_entries == 0;
   c.page_words = kept ? kMostPageWords : 0;

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tl_topk.tile.toolchain import nvcc
+
 ROOT = Path(__file__).parents[1]
 NATIVE = ROOT / "tests" / "native"
 SOURCES = sorted([*(ROOT / "csrc").glob("*.cc"), *(ROOT / "csrc" / "cpu").glob("*.cc")])
@@ -118,3 +120,16 @@ def test_every_float(tmp_path: Path) -> None:
 
 def test_programs_found() -> None:
     assert set(IN_THREADS) < set(PROGRAMS)
+
+
+@pytest.mark.skipif(nvcc() is None, reason="there is no nvcc")
+@pytest.mark.parametrize("architecture", ["80", "120f"])
+def test_kernels_compile_for_other_architectures(architecture: str, tmp_path: Path) -> None:
+    """`make` builds for the GPU that is there alone, and for 90a where there is none."""
+    command = [str(nvcc()), "-std=c++17", "-O1", "-Xptxas", "-O0", f"-I{ROOT / 'csrc'}", "-c"]
+    command += ["-gencode", f"arch=compute_{architecture},code=sm_{architecture}"]
+    command += [str(NATIVE / "other_architectures.cu"), "-o", str(tmp_path / "kernels.o")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_S)
+    if "Unsupported gpu architecture" in done.stderr:
+        pytest.skip(f"this nvcc does not know {architecture}")
+    assert done.returncode == 0, done.stderr

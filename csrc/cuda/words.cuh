@@ -84,15 +84,18 @@ __device__ __forceinline__ const int32_t* offset_of_row(const Mapping& m, uint32
   return static_cast<const int32_t*>(m.offsets.data) + (m.offsets.is_int64 ? 2 * r : r);
 }
 
-// What asks for what is written of a row with one output.
+// What asks for what is written of a row with one output. Nothing copies pages in bulk before
+// compute capability 9.0: none of those launches are given room for them.
 constexpr uint32_t kAsker = kWarp;
 
 // By it, before the team opens.
 __device__ __forceinline__ void open_pages(const KernelParams&, SharedState&) {}
 __device__ __forceinline__ void open_pages(const MappedParams&, SharedState& state) {
-  if (threadIdx.x != kAsker) return;
-  ptx::init_barrier(&state.paged, 1);
-  ptx::fence_barrier_init();
+  if constexpr (ptx::kHasClusters) {
+    if (threadIdx.x != kAsker) return;
+    ptx::init_barrier(&state.paged, 1);
+    ptx::fence_barrier_init();
+  }
 }
 
 // Asks once the row itself is on its way: it lies where this multiprocessor has not read lately, as
@@ -133,7 +136,7 @@ struct OnlyWords {
         slots(params.only == OnlyOutput::kSlots),
         m(params.mapping) {
     if (slots) {
-      ptx::await_barrier(&state.paged);
+      if constexpr (ptx::kHasClusters) ptx::await_barrier(&state.paged);
     } else {
       offset = static_cast<uint32_t>(*offset_of_row(m, row));
     }

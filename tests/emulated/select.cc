@@ -166,7 +166,8 @@ __attribute__((visibility("default"))) void emulated_mapped(
   m.note_plainness();
   params.note_only_output(rows, c.page_words);
   LaunchConfig with_pages = c;
-  with_pages.shared_bytes += c.page_words * sizeof(int32_t);
+  const bool copies = params.only == OnlyOutput::kSlots;
+  with_pages.shared_bytes += copies ? params.mapping.pages * sizeof(int32_t) : 0;
   launch(with_pages, params, c.grid_blocks);
 }
 #endif
