@@ -105,7 +105,8 @@ _NOTES = {
     ),
     PHASES_SUITE: "Of the block that takes longest; the rest is launch and drain.",
     FUSED_SUITE: (
-        "*Separate* is a kernel that scores and `dsmem`, launched during it; *without overlap* the"
+        "Bold: a target that the way dispatched misses."
+        " *Separate* is a kernel that scores and `dsmem`, launched during it; *without overlap* the"
         " same launched after it; *scoring alone* all but the selection. Floor: the keys' bytes at"
         " the speed of a copy, or the products at the tensor cores' nominal one. Of one sequence"
         " scoring alone is that plus some 4 us: a launch, then lengths, page numbers and keys out"

@@ -51,7 +51,7 @@ def _sanitizer(results: list[dict[str, Any]]) -> Iterable[Shown]:
         found = "nothing" if result["clean"] else f"**{result['findings']} findings**"
         for what in ("failed", "cut off"):
             found += f", **{result[what]} {what}**" if result.get(what) else ""
-        found += f", {result['skipped']} skipped" if result.get("skipped") else ""
+        found += f", {result['skipped']} others skipped" if result.get("skipped") else ""
         found += f", {result['left']} not reached" if result.get("left") else ""
         yield f"compute-sanitizer {result['tool']}", f"{result['tests']} tests: {found}"
     for result in results:
@@ -74,6 +74,7 @@ def _endurance(results: list[dict[str, Any]]) -> Iterable[Shown]:
 def _tests(results: list[dict[str, Any]]) -> Iterable[Shown]:
     for result in results:
         figure = f"{result['passed']:,} passed, {result['failed']} failed"
+        figure += f", {result['skipped']} skipped" if result.get("skipped") else ""
         yield result["what"], figure if result["failed"] == 0 else f"**{figure}**"
 
 
@@ -85,11 +86,16 @@ def _coverage(results: list[dict[str, Any]]) -> Iterable[Shown]:
         )
 
 
+def _unchecked(result: dict[str, Any]) -> str:
+    left = result.get("not_checked", 0) + result.get("no_tests", 0)
+    return f", {left} not checked" if left else ""
+
+
 def _mutation(results: list[dict[str, Any]]) -> Iterable[Shown]:
     for result in results:
         yield (
             f"small changes to {result['what']} that tests notice ({result['tool']})",
-            f"{result['killed']} of {result['killed'] + result['survived']}",
+            f"{result['killed']} of {result['killed'] + result['survived']}{_unchecked(result)}",
         )
 
 

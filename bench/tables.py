@@ -127,8 +127,7 @@ def _fused_table(document: Document) -> Table:
         [
             [
                 problem,
-                *(_us(by_way[way].us, by_way[way].answer) if way in by_way else "-"
-                  for way in ways),
+                *(_fused_us(by_way[way]) if way in by_way else "-" for way in ways),
                 _gain_of_fusing(by_way),
                 _hidden(by_way),
                 *(_known(us) for us in _floor_and_target(by_way)),
@@ -136,6 +135,12 @@ def _fused_table(document: Document) -> Table:
             for problem, by_way in problems.items()
         ],
     )  # fmt: skip
+
+
+def _fused_us(scoring: Scoring) -> str:
+    us = _us(scoring.us, scoring.answer)
+    missed = scoring.target_us is not None and scoring.us > scoring.target_us
+    return f"**{us}**" if missed and scoring.way == "as dispatched" else us
 
 
 def _floor_and_target(by_way: dict[str, Scoring]) -> tuple[float | None, float | None]:

@@ -208,7 +208,7 @@ def test_the_table_shows_every_record(tmp_path: Path) -> None:
         "**seed 7: twice**",
         "| compute-sanitizer memcheck | 90 tests: nothing |",
         "| compute-sanitizer racecheck | 90 tests: **4 findings**, **2 failed** |",
-        "| compute-sanitizer memcheck, `mapped` tests | 9 tests: nothing, 2 skipped |",
+        "| compute-sanitizer memcheck, `mapped` tests | 9 tests: nothing, 2 others skipped |",
         "| 86 of 86 |",
         "| 1,000,000: no wrong answer, no hang, no memory lost |",
         "**failed: hangs: there**",

@@ -157,6 +157,11 @@ class TestPolicies:
         far = replace(ready(64, 1 << 20), gpu=NAMED["h100"])
         assert (model(far).estimate_us or 0) > (model(ready(64, 1 << 20)).estimate_us or 0)
 
+    def test_what_is_beyond_the_fit_says_so(self) -> None:
+        for problem in (ready(order="value"), ready(k=5000), ready(width=1 << 21)):
+            own = [c for c in model(problem).candidates if c.backend == "dsmem" and c.estimate_us]
+            assert {c.basis for c in own} <= {"extrapolated", "derived"}
+
     def test_what_was_not_measured_is_not_chosen(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Constants of one number of heads say too little about another."""
         ranges = {"rows": [1, 64], "width": [1, 1 << 20], "heads": [16, 64], "next_n": [1, 1]}

@@ -216,7 +216,10 @@ def check_memory(name: str, array: Array) -> None:
     try:
         array.data_ptr()
     except RuntimeError:  # sparse, or inside a transform of torch.func
-        raise TypeError(f"{name}: expected a tensor with memory of its own, got none") from None
+        raise TypeError(
+            f"{name}: expected a tensor with memory of its own, got none; batch rows in place of"
+            " torch.vmap"
+        ) from None
 
 
 def check_same_library(name: str, array: Array, like: Array) -> str:

@@ -29,6 +29,11 @@ _SCORE_BYTES = 4
 Work = dict[str, float]
 
 
+#: The most that selections were measured with; see bench.fit_costs.
+_FITTED_K = 4096
+_FITTED_WIDTH = 1 << 20
+
+
 @cache
 def _fitted() -> dict[str, Any]:
     data: dict[str, Any] = json.loads(files(__package__).joinpath(CONSTANTS).read_text())
@@ -54,7 +59,16 @@ def estimate(problem: Problem, kernel: str, config: Config | None) -> tuple[floa
         return None, ""
     is_derived = scales or (problem.scoring is None and config.scope == "grid")
     us = _cost(work, fitted[name], scales)
-    return round(us, 2), "derived" if is_derived else "fitted"
+    within = problem.scoring is not None or _is_like_fitted(problem)
+    return round(us, 2), "derived" if is_derived else "fitted" if within else "extrapolated"
+
+
+def _is_like_fitted(problem: Problem) -> bool:
+    """Is it such a selection as the constants are fitted to? Others cost more than they say, but
+    for values, which add little.
+    """
+    sizes_are = problem.k <= _FITTED_K and problem.width <= _FITTED_WIDTH
+    return problem.order == "any" and sizes_are
 
 
 def _was_measured(problem: Problem, ranges: dict[str, list[int]] | None) -> bool:

@@ -53,6 +53,7 @@ class Candidate:
         config: how it is launched; None where it cannot be.
         estimate_us: microseconds that it is estimated to take; None where nothing is known.
         basis: what the estimate rests on: ``"fitted"`` to measurements on this kind of GPU,
+            ``"extrapolated"`` from them to orders, k or widths that were not measured,
             ``"derived"`` from those on another one by device facts, ``"measured"`` on this GPU.
         refusal: why it cannot serve the problem; empty if it can.
         is_native_choice: whether the library launches it where nobody asks for blocks.
