@@ -20,7 +20,7 @@ def speed_section() -> str:
         return ""
     made = section("short", short, level=3, folder="bench/")
     if grid is not None and grid.commit != short.commit:
-        made += f" The figure is drawn from the grid, of commit {grid.commit}: slower kernels."
+        made += f" The figure is drawn from the grid, of commit {grid.commit}, with its times."
     return made
 
 
