@@ -20,6 +20,8 @@ FILES = (
     "sanitizer",
     "sanitizer_mapped",
     "endurance",
+    "tests_gpu",
+    "tests_gpu_alone",
     "tests_adversaries",
     "tests_graphs",
     "tests_exhaustive",

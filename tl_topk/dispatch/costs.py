@@ -28,9 +28,8 @@ _SCORE_BYTES = 4
 #: How much of each part there is, by its name.
 Work = dict[str, float]
 
-
-#: The most that selections were measured with; see bench.fit_costs.
-_FITTED_K = 4096
+#: The most of the selections that the constants are fitted to (bench/results/regret_ready.json).
+_FITTED_K = 2048
 _FITTED_WIDTH = 1 << 20
 
 
@@ -64,9 +63,7 @@ def estimate(problem: Problem, kernel: str, config: Config | None) -> tuple[floa
 
 
 def _is_like_fitted(problem: Problem) -> bool:
-    """Is it such a selection as the constants are fitted to? Others cost more than they say, but
-    for values, which add little.
-    """
+    """Is it such a selection as the constants are fitted to? Values are taken for free."""
     sizes_are = problem.k <= _FITTED_K and problem.width <= _FITTED_WIDTH
     return problem.order == "any" and sizes_are
 
