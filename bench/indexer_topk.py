@@ -54,7 +54,7 @@ _WAYS = {"fused": "pipelined", "separate": "dsmem", "as dispatched": "auto"}
 
 #: Of ``indexer_clock.cuh``; a phase is called by the moment that ends it.
 MOMENTS = (
-    "start", "first keys", "first scores", "last scores", "floor", "survivors passed on",
+    "begin", "work known", "first keys", "first scores", "last scores", "floor", "survivors passed on",
     "those of all blocks", "gathered", "threshold", "selected",
 )  # fmt: skip
 
@@ -92,10 +92,12 @@ class Case:
         return replace(self.scoring_shape, fused=True) if self.is_paged else None
 
     @property
-    def timed_kernel(self) -> Program | None:
-        """Where its clocks are read: of one sequence the last block's, which selects."""
+    def timed_kernels(self) -> tuple[Program, ...]:
+        """Where their clocks are read, of one sequence: that which selects too, and the other."""
         shape = self.fused_shape
-        return score_kernel(shape, timed=True) if shape and self.sequences == 1 else None
+        if shape is None or self.sequences != 1:
+            return ()
+        return score_kernel(shape, timed=True), score_kernel(self.scoring_shape, timed=True)
 
     @property
     def key_bytes(self) -> int:
@@ -137,8 +139,7 @@ def kernels() -> Iterator[Program]:
         yield score_kernel(case.scoring_shape)
         if case.fused_shape:
             yield score_kernel(case.fused_shape)
-        if case.timed_kernel:
-            yield case.timed_kernel
+        yield from case.timed_kernels
 
 
 def make_calls(case: Case) -> list[dict[str, Any]]:
@@ -222,28 +223,35 @@ class _DeviceArray:
 
 
 def phases_of(
-    case: Case, calls: list[dict[str, Any]], outs: list[Tensor]
+    case: Case, calls: list[dict[str, Any]], outs: list[Tensor], fused: bool
 ) -> dict[str, float] | None:
-    """Of the fused kernel: microseconds from moment to moment in the block that selects; None where
-    it does not pass them all, as rows do that are read again.
+    """Microseconds from moment to moment: of the fused kernel in the block that selects, None where
+    it does not pass them all, as rows do that are read again; of the other the blocks' medians.
     """
-    kernel, shape = case.timed_kernel, case.fused_shape
-    if kernel is None or shape is None or (find(kernel, ARCH) is None and missing_tool()):
+    shape = case.fused_shape if fused else case.scoring_shape
+    ready_made = all(find(kernel, ARCH) is not None for kernel in case.timed_kernels)
+    if shape is None or not case.timed_kernels or (not ready_made and missing_tool()):
         return None
+    passed = len(MOMENTS) if fused else MOMENTS.index("last scores") + 1
     spent = []
     for call, out in zip(calls, outs, strict=True):
         a = plain_arguments(call)
         scores = torch.empty(a.rows, a.width, device="cuda")
         for _ in range(2):  # the first time the kernel itself is on its way
-            select_pages(a, scores, out, timed=True)
+            if fused:
+                select_pages(a, scores, out, timed=True)
+            else:
+                compute_scores(a, scores, timed=True)
         clocks = ready(shape, a.device.index, timed=True)["clocks"]()
         taken = torch.as_tensor(_DeviceArray(clocks, (256, len(MOMENTS))), device="cuda").cpu()
-        tiles = -(-a.width // shape.tile)
-        spent.append(taken[min(tiles, blocks_of(shape, a.device.index)) - 1].diff())
-    medians = torch.stack(spent).double().median(dim=0).values / cycles_per_us()
+        busy = min(-(-a.width // shape.tile), blocks_of(shape, a.device.index), len(taken))
+        blocks = taken[busy - 1 : busy] if fused else taken[:busy]
+        spent.append(blocks[:, :passed].diff())
+    medians = torch.cat(spent).double().median(dim=0).values / cycles_per_us()
     if medians.min() < 0:  # a moment of an earlier launch
         return None
-    return {name: round(us, 3) for name, us in zip(MOMENTS[1:], medians.tolist(), strict=True)}
+    names = MOMENTS[1:passed]
+    return {name: round(us, 3) for name, us in zip(names, medians.tolist(), strict=True)}
 
 
 def measure(case: Case, timer: GraphTimer) -> Iterator[Scoring]:
@@ -266,7 +274,7 @@ def measure(case: Case, timer: GraphTimer) -> Iterator[Scoring]:
         ]
         timing, answers = timer.time(launches)
         answer = verdict(calls[0], answers[0])
-        phases = phases_of(case, calls, outs) if way == "fused" else None
+        phases = phases_of(case, calls, outs, fused=True) if way == "fused" else None
         yield scoring(way, timing.us, timing.noise_us, answer, phases)
     matrix = torch.empty(case.rows, case.keys, device="cuda")
     of_parts = {"without overlap": one_after_the_other, "scoring alone": scores_alone}
@@ -276,8 +284,10 @@ def measure(case: Case, timer: GraphTimer) -> Iterator[Scoring]:
             for call, out in zip(calls, outs, strict=True)
         ]
         timing, answers = timer.time(parts)
-        answer = EXACT if way == "scoring alone" else verdict(calls[0], answers[0])
-        yield scoring(way, timing.us, timing.noise_us, answer)
+        alone = way == "scoring alone"
+        answer = EXACT if alone else verdict(calls[0], answers[0])
+        phases = phases_of(case, calls, outs, fused=False) if alone else None
+        yield scoring(way, timing.us, timing.noise_us, answer, phases)
 
 
 def main() -> None:

@@ -114,7 +114,8 @@ class Scoring:
         sequences: each with keys of its own; 0 where the keys lie in a row, as in prefill.
         floor_us: what reading the keys, or the products, takes at the least.
         target_us: what the whole way may take.
-        phases: microseconds by phase of the block that selects, where the way was asked for them.
+        phases: microseconds by phase of the block that selects, or of scoring alone the medians of
+            the blocks, where the way was asked for them.
     """
 
     way: str

@@ -10,7 +10,6 @@ namespace {
 constexpr int kEntryBytes = 8;
 constexpr int kThreadsPerBlock = 512;
 constexpr int64_t kMaxElementsPerThread = 16;  // in registers
-constexpr int kMostResident = 8;               // elements a thread; more are better listed
 constexpr int64_t kMostAlone = 2048;           // elements of a row that one block takes alone
 // The least elements of a block, in clusters up to 8 and of 16: fewer, and meeting costs more than
 // it saves. Measured on an H200 (bench/results/regret_ready.json).

@@ -31,6 +31,7 @@ TL_TOPK_HD constexpr uint32_t sample_loads(Scope scope, uint32_t per_vector, boo
 // thread's registers: where many blocks share a row, where one or two do, and for k near kMaxFastK.
 // A share of one step stays in registers as it is.
 constexpr int kResident = 0;
+constexpr int kMostResident = 8;  // elements a thread; more are better listed
 constexpr int kFewEntries = 6;
 constexpr int kSomeEntries = 10;
 constexpr int kManyEntries = 24;
@@ -80,6 +81,7 @@ struct LaunchConfig {
   int64_t workspace_bytes = 0;  // its counters zeroed once; every launch leaves them zeroed
   SamplePlan sample{};          // of rows as long as the width
   bool overlaps = false;        // may begin before the kernel ahead on the stream has ended
+  bool early_lengths = false;   // and read the rows' lengths and starts by then
   std::string reason;           // one sentence
 };
 

@@ -25,20 +25,50 @@ namespace tl_topk {
 constexpr uint32_t kGroups = 64;
 constexpr uint32_t kMostGroups = 128;
 
-// x^y for x in (0, 1], and the square root. On the GPU one thread computes a plan while the row is
-// on its way: a few units in the last place do not matter, the latency does.
+#if defined(__CUDA_ARCH__) && defined(__CUDACC__)  // not where a CPU plays the GPU
+#define TL_TOPK_PTX
+#endif
+
+// x^y for x in [0, 1], the square root, and the quotient. On the GPU one thread computes a plan while
+// the row is on its way: a few units in the last place do not matter, but every instruction does,
+// for a kernel of these lengths just about fits the instruction cache.
 TL_TOPK_HD float quick_power(float x, float y) {
-#ifdef __CUDA_ARCH__
-  return exp2f(y * __log2f(x));
+#ifdef TL_TOPK_PTX
+  float power;
+  asm("lg2.approx.ftz.f32 %0, %1;\n\tmul.ftz.f32 %0, %0, %2;\n\tex2.approx.ftz.f32 %0, %0;"
+      : "=&f"(power)
+      : "f"(x), "f"(y));
+  return power;
 #else
   return std::exp2(y * std::log2(x));
 #endif
 }
 TL_TOPK_HD float quick_sqrt(float x) {
-#ifdef __CUDA_ARCH__
-  return __fsqrt_rn(x);
+#ifdef TL_TOPK_PTX
+  float root;
+  asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(root) : "f"(x));
+  return root;
 #else
   return std::sqrt(x);
+#endif
+}
+TL_TOPK_HD float quick_quotient(float x, float y) {
+#ifdef TL_TOPK_PTX
+  float quotient;
+  asm("div.approx.ftz.f32 %0, %1, %2;" : "=f"(quotient) : "f"(x), "f"(y));
+  return quotient;
+#else
+  return x / y;
+#endif
+}
+#undef TL_TOPK_PTX
+
+// Of a number of at least 1, rounded down.
+TL_TOPK_HD uint32_t floor_log2(float x) {
+#ifdef __CUDA_ARCH__
+  return (__float_as_uint(x) >> 23) - 127;
+#else
+  return static_cast<uint32_t>(std::ilogb(x));
 #endif
 }
 
@@ -85,44 +115,40 @@ TL_TOPK_HD SamplePlan plan_sample_of(uint32_t held, uint32_t length, uint32_t k,
   const uint32_t loads_max = full_loads > 0 ? full_loads : 1;
   uint32_t filled = threads / kLanesOfWarp;  // warps with a first vector in every lane, everywhere
   if (full_loads == 0) filled = held / (kLanesOfWarp * per_vector);
-  uint32_t warps = 1;
-  while (2 * warps * of_warps <= filled) warps *= 2;
+  const auto whole = static_cast<float>(filled / of_warps);  // times that they are filled
+  const uint32_t warps_log2 = whole < 1.0f ? 0 : floor_log2(whole);
   const uint32_t groups = filled >= of_warps ? most_groups : filled > 0 ? kLanesOfWarp : 1;
 
-  constexpr float kMostWanted = 0.71f;  // elements of a group: about half, as sizes double
-  const float share = static_cast<float>(k) / static_cast<float>(length);
-  uint32_t taken = 1;  // loads
-  uint32_t thin = warps;
+  // About half a group's elements are wanted, for sizes double. What grows first are the loads,
+  // then the share of them that is taken, then that of each.
+  constexpr float kMostWanted = 0.71f;
+  const float share = quick_quotient(static_cast<float>(k), static_cast<float>(length));
+  const float most_size = quick_quotient(kMostWanted, share);
+  const auto all_loads = static_cast<float>(loads_max);
+  uint32_t taken = loads_max;
+  uint32_t thin_log2 = warps_log2;
   uint32_t per_load = 1;
-  uint32_t size = 1;  // of a group
-  for (;;) {
-    uint32_t more = 2 * size;
-    const bool takes_more_loads = taken < loads_max;
-    const uint32_t more_loads = 2 * taken < loads_max ? 2 * taken : loads_max;
-    if (takes_more_loads) {
-      more = more_loads;  // the first to grow
-    } else if (thin == 1 && 2 * per_load > per_vector) {
-      break;
-    }
-    if (static_cast<float>(more) * share > kMostWanted) break;
-    size = more;
-    if (takes_more_loads) {
-      taken = more_loads;
-    } else if (thin > 1) {
-      thin /= 2;
-    } else {
-      per_load *= 2;
-    }
+  auto size = all_loads;  // of a group
+  if (most_size < all_loads) {
+    taken = most_size < 2.0f ? 1 : 1u << floor_log2(most_size);
+    size = static_cast<float>(taken);
+  } else {
+    const uint32_t doublings = floor_log2(quick_quotient(most_size, all_loads));
+    const uint32_t thinned = doublings < warps_log2 ? doublings : warps_log2;
+    thin_log2 -= thinned;
+    per_load = 1u << (doublings - thinned);
+    if (per_load > per_vector) per_load = per_vector;
+    size *= static_cast<float>(per_load << thinned);
   }
   SamplePlan plan = kNone;
-  plan.warps = static_cast<uint8_t>(warps);
+  plan.warps = static_cast<uint8_t>(1u << warps_log2);
   plan.loads = static_cast<uint8_t>(taken);
-  plan.thin = static_cast<uint8_t>(thin);
+  plan.thin = static_cast<uint8_t>(1u << thin_log2);
   plan.per_load = static_cast<uint8_t>(per_load);
   plan.groups = plan.low_rank = static_cast<uint8_t>(groups);
 
   const auto m = static_cast<float>(groups);
-  const float odds = 1.0f - quick_power(1.0f - share, static_cast<float>(size));
+  const float odds = 1.0f - quick_power(1.0f - share, size);
   const float expected = m * odds;
   const float margin = deviations * quick_sqrt(expected * (1.0f - odds)) + 1.0f;
   const float skew = (deviations * deviations - 1.0f) / 6.0f * (1.0f - 2.0f * odds);

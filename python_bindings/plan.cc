@@ -130,9 +130,10 @@ void TopKPlanObj::use(TileKernel kernel, ffi::String why) {
   tile_ = std::move(kernel);
 }
 
-void TopKPlanObj::overlap() {
+void TopKPlanObj::overlap(bool early_lengths) {
   if (prepared_ == nullptr) return;
   launch_.overlaps = true;
+  launch_.early_lengths = early_lengths;
   prepared_ = with_ffi_errors(
       [&] { return prepare_cuda(problem_, launch_, static_cast<int>(device_.device_id)); });
 }

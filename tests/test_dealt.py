@@ -107,6 +107,20 @@ def test_lengths_at_staging_boundaries(
                 engine.check(Oracle(row, lengths, starts), (2048,), ("any",))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_short_rows_in_wide_launches(engine: Target, dtype: str, rng: np.random.Generator) -> None:
+    """As short as would have stayed in registers, and ending anywhere within a step."""
+    width = 16 * 8192 + 1003
+    normal = rng.standard_normal(width)
+    rows = quantize(np.stack([normal, normal.round(), np.where(normal > 2, normal, 0)]), dtype)
+    limit = 16 * 4096
+    for length in (2049, 4097, limit - 1, limit, limit + 1, limit + 6, 100_000, width - 64):
+        for start in (0, 1, 6):
+            given = np.full(3, length), np.full(3, start)
+            engine.check(Oracle(rows[:1], *(each[:1] for each in given)), (2048,), ("any",))
+            engine.check(Oracle(rows, *given), (512, 2048), ("any", "index", "value"))
+
+
 @pytest.mark.parametrize("rows", [1, 140])
 def test_lengths_near_k(engine: Target, rows: int, rng: np.random.Generator) -> None:
     """The last length at which everything is selected, and the first at which something is not."""

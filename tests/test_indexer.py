@@ -113,8 +113,11 @@ def test_a_context_longer_than_its_block_table(way: Way, rng: np.random.Generato
     paged_call(rng, [1000, 2**31 - 1, 64], max_blocks=3).check(way)
 
 
-def test_block_table_wider_than_any_context(way: Way, rng: np.random.Generator) -> None:
-    paged_call(rng, [100, 5], max_blocks=37).check(way)
+@pytest.mark.parametrize("lens", [[100, 5], [0], [1], [65], [2300]], ids=str)
+def test_block_table_wider_than_any_context(
+    way: Way, rng: np.random.Generator, lens: list[int]
+) -> None:
+    paged_call(rng, lens, max_blocks=70).check(way)
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (2, 0)], ids=["no sequences", "no blocks"])

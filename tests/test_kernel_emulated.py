@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 import dealt
 import test_dealt
 from kernel_emulator import EmulatedKernels
-from reference import DTYPES, ORDERS, Oracle, assert_topk, quantize, widen
+from reference import DTYPES, ORDERS, Oracle, Order, assert_topk, quantize, widen
 from test_mapped import expected_slots
 from test_native import SOURCES
 from zoo import Rows, matrix, special
@@ -276,3 +276,23 @@ def test_lengths_at_staging_boundaries(build: Build, rng: np.random.Generator) -
                 oracle = Oracle(row, np.array([length]), np.array([start]))
                 kernels.check(oracle, 512, blocks=int(start == 1), skew=start)
                 kernels.check(Oracle(row[:length]), 512, "index", skew=start)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("order", ORDERS)
+def test_short_rows_in_wide_launches(
+    build: Build, order: Order, dtype: str, rng: np.random.Generator
+) -> None:
+    """Shares of the width go through a queue of steps, those of the rows also fit registers, or end
+    anywhere within a step."""
+    kernels, width, blocks = build(dtype), 2 * 8192 + 1003, 2
+    normal = rng.standard_normal(width)
+    tied = np.where(rng.random(width) < 0.1, normal, 0)
+    in_registers = blocks * 4096
+    lengths = [601, 602, *(in_registers + d for d in (-1, 0, 1, 5)), 12_000, width - 64, width - 1]
+    for turn, length in enumerate(lengths):
+        row = quantize(tied if turn % 3 == 1 else normal, dtype)
+        start = (0, 1, 6)[turn % 3] if length + 6 < width else 0
+        for first in {0, start}:
+            oracle = Oracle(row, np.array([length]), np.array([first]), largest=turn % 2 == 0)
+            kernels.check(oracle, 600, order, blocks=blocks, skew=turn % 4)

@@ -134,8 +134,7 @@ __global__ void TL_TOPK_IN_CLUSTERS __launch_bounds__(kThreads, 1)
     const Team<Scope::kCluster> team(memory.state, memory.sort_buffer, params);
     const GridMeeting meeting(params, memory.state.grid);
     mark(kPhaseStart);
-    ptx::wait_for_previous_kernel();
-    const Row<D> row = find_row<D>(params, meeting.row());
+    const Row<D> row = await_row<D>(params, meeting.row());
     constexpr uint32_t kOfBlock = kStepsOfCluster * kElementsPerStep;
     if (row.length > kOfBlock << team.size_log2()) {
       share_row<D, kLoadsLog2, kHeld, kMapped>(params, row, meeting, team, memory);

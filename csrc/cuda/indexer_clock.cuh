@@ -1,4 +1,4 @@
-// Where the time inside a fused indexer's launch goes: compiled in only by the benchmark that asks
+// Where the time inside an indexer's launch goes: compiled in only by the benchmark that asks
 // (-DTL_TOPK_PHASE_CLOCK), otherwise nothing at all.
 #pragma once
 
@@ -7,10 +7,11 @@
 namespace tl_topk::indexer {
 
 enum Moment : uint32_t {
-  kMomentStart,     // the block knows what it works on
+  kMomentBegin,     // of the block
+  kMomentStart,     // it knows what it works on
   kMomentKeys,      // the first tile of keys is there
   kMomentFirst,     // and scored
-  kMomentScored,    // the last tile is
+  kMomentScored,    // the last tile is: all that there is where the kernel only scores
   kMomentFloor,     // the floor is known, and all that passes it is on its way
   kMomentPassed,    // the heads are written
   kMomentHeads,     // all blocks' are

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "cuda/indexer_clock.cuh"
+
 namespace tl_topk::indexer {
 
 constexpr uint32_t kLanes = 32;
@@ -107,8 +109,8 @@ __device__ __forceinline__ Extent extent_in_row(const int* starts, const int* le
   return {first, max(end - first, 0)};
 }
 
-// What a block works on, of tiles numbered through all groups: [first, last), in groups [group,
-// group_end), of which the first begins with tile `before`.
+// What a block works on, of tiles numbered through all groups: each stepth of [first, last), in
+// groups [group, group_end), of which the first begins with tile `before`.
 struct Work {
   int total;
   int first;
@@ -116,14 +118,24 @@ struct Work {
   int group;
   int group_end;
   int before;
+  int step;
+  int keys;  // that the first of the groups sees, from its origin on
 };
 
-// Called by whole warps, each for itself. extent_of(group) says how many keys a group sees.
-template <int kTile, typename ExtentOf>
+// Called by whole warps, each for itself. extent_of(group) says how many keys a group sees. Blocks
+// take equal, contiguous shares; of one group alone, if they may go round it, every tile in turn: no
+// division then stands between the length and the first keys.
+template <int kTile, bool kMayGoRound, typename ExtentOf>
 __device__ __forceinline__ Work find_work(int groups, int block, int blocks, ExtentOf extent_of) {
+  const auto tiles_in = [](int keys) { return (keys + kTile - 1) / kTile; };
+  if (kMayGoRound && groups == 1) {
+    const int keys = extent_of(0).keys;
+    const int tiles = tiles_in(keys);
+    return {tiles, block, tiles, 0, block < tiles ? 1 : 0, 0, blocks, keys};
+  }
   const int lane = static_cast<int>(threadIdx.x % kLanes);
   const auto tiles_of = [&](int group) {
-    return group < groups ? (extent_of(group).keys + kTile - 1) / kTile : 0;
+    return group < groups ? tiles_in(extent_of(group).keys) : 0;
   };
   int total = 0;
   for (int g = 0; g < groups; g += kLanes) total += tiles_of(g + lane);
@@ -131,9 +143,13 @@ __device__ __forceinline__ Work find_work(int groups, int block, int blocks, Ext
   const int share = total / blocks;
   const int longer = total % blocks;  // blocks with one tile more
   const int first = block * share + min(block, longer);
-  Work work{total, first, first + share + (block < longer), 0, groups, 0};
+  Work work{total, first, first + share + (block < longer), 0, groups, 0, 1, 0};
   if (work.first == work.last) work.group_end = 0;
-  if (groups == 1 || work.first == work.last) return work;
+  if (work.first == work.last) return work;
+  if (groups == 1) {
+    work.keys = extent_of(0).keys;
+    return work;
+  }
   int before = 0;
   bool begun = false;
   for (int g = 0; g < groups; g += kLanes) {
@@ -150,6 +166,7 @@ __device__ __forceinline__ Work find_work(int groups, int block, int blocks, Ext
       const int leader = __ffs(reaching) - 1;
       work.group = g + leader;
       work.before = __shfl_sync(kEveryLane, upto - mine, leader);
+      work.keys = extent_of(work.group).keys;
       begun = true;
     }
     const uint32_t ending = __ballot_sync(kEveryLane, upto >= work.last);
@@ -169,30 +186,49 @@ __device__ __forceinline__ void store_work(const Work& work, int* out) {
   out[3] = work.group;
   out[4] = work.group_end;
   out[5] = work.before;
+  out[6] = work.step;
+  out[7] = work.keys;
 }
 
-// The page that comes first for this block if every sequence is as long as its block table: one a
-// lane, asked for before the lengths are known, for either comes from far away. To memory[0] goes
-// the sequence, to memory[1] the first tile and to memory[2] the page.
+// The page that this lane brings of tiles from `tile` on, each stepth: as many as fit a warp. Of the
+// sequence's pages `pages` are there; behind them it is -1, for which TMA brings zeros.
 template <int kTile>
-__device__ __forceinline__ void guess_pages(const int* table, int groups, int table_width,
-                                            int block, int blocks, int* memory) {
+__device__ __forceinline__ int page_of_lane(const int* table, int table_width, int group, int tile,
+                                            int step, int pages) {
   constexpr int kTilePages = kTile / kPageKeys;
-  const int tiles = (table_width + kTilePages - 1) / kTilePages;
-  const int total = groups * tiles;
-  const int share = total / blocks;
-  const int first = block * share + min(block, total % blocks);
-  const int group = tiles > 0 ? min(first / tiles, groups - 1) : 0;
-  const int tile = first - group * tiles;
-  const int number = tile * kTilePages + static_cast<int>(threadIdx.x % kLanes);
+  const int lane = static_cast<int>(threadIdx.x % kLanes);
+  const int number = (tile + lane / kTilePages * step) * kTilePages + lane % kTilePages;
   int page = -1;
-  if (number < table_width) {
+  if (number < pages) {
     const int* from = table + static_cast<int64_t>(group) * table_width + number;
     asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(page) : "l"(from));
   }
+  return page;
+}
+
+// The pages that come first for this block, one a lane, asked for before the lengths are known, for
+// either comes from far away: those of the one sequence whose tiles the blocks take in turn, or of
+// sequences as long as their block tables. To memory[0] goes the sequence, to memory[1] the first
+// tile and to memory[2] the page.
+template <int kTile, bool kMayGoRound>
+__device__ __forceinline__ void guess_pages(const int* table, int groups, int table_width,
+                                            int block, int blocks, int* memory) {
+  int group = 0;
+  int tile = block;
+  int step = blocks;
+  if (!kMayGoRound || groups != 1) {
+    constexpr int kTilePages = kTile / kPageKeys;
+    const int tiles = (table_width + kTilePages - 1) / kTilePages;
+    const int total = groups * tiles;
+    const int share = total / blocks;
+    const int first = block * share + min(block, total % blocks);
+    group = tiles > 0 ? min(first / tiles, groups - 1) : 0;
+    tile = first - group * tiles;
+    step = 1;
+  }
   memory[0] = group;
   memory[1] = tile;
-  memory[2] = page;
+  memory[2] = page_of_lane<kTile>(table, table_width, group, tile, step, table_width);
 }
 
 // What TileLang programs call: numbers and pointers only.
@@ -208,24 +244,50 @@ __device__ __forceinline__ void put_score(float* scores, int row, int width, int
   scores[static_cast<int64_t>(row) * width + position] = score;
 }
 
-template <int kTile, int kQueries, int kRatio, bool kLensPerQuery>
+// A block's next tile. Opaque, for nvcc makes four copies of a loop whose turns it can count, and
+// their instructions are not in the cache when a launch begins.
+__device__ __forceinline__ int next_tile(int tile, int step) {
+  asm volatile("add.s32 %0, %0, %1;" : "+r"(tile) : "r"(step));
+  return tile;
+}
+
+// A thread's share of a group's weights, as weigh() takes them, from the group's first on.
+template <int kColumns>
+__device__ __forceinline__ void load_weights(const float* weights, float* mine) {
+  const float* from = weights + threadIdx.x % 4 * 2;
+#pragma unroll
+  for (int j = 0; j < kColumns / 8; ++j) {
+    mine[2 * j] = from[8 * j];
+    mine[2 * j + 1] = from[8 * j + 1];
+  }
+}
+
+// How many keys any query of sequence `group` sees.
+template <int kQueries, int kRatio, bool kLensPerQuery>
+__device__ __forceinline__ int keys_on_pages(const int* lens, int group, int table_width) {
+  return extent_on_pages<kQueries, kRatio, kLensPerQuery>(lens, group, table_width).keys;
+}
+
+template <int kTile, int kQueries, int kRatio, bool kLensPerQuery, bool kMayGoRound>
 __device__ __forceinline__ void work_on_pages(const int* lens, int groups, int table_width,
                                               int block, int blocks, int* work) {
-  store_work(find_work<kTile>(groups, block, blocks,
-                              [&](int group) {
-                                return extent_on_pages<kQueries, kRatio, kLensPerQuery>(
-                                    lens, group, table_width);
-                              }),
+  store_work(find_work<kTile, kMayGoRound>(
+                 groups, block, blocks,
+                 [&](int group) {
+                   return extent_on_pages<kQueries, kRatio, kLensPerQuery>(lens, group,
+                                                                           table_width);
+                 }),
              work);
 }
 
 template <int kTile, int kQueries>
 __device__ __forceinline__ void work_in_row(const int* starts, const int* lengths, int groups,
                                             int rows, int width, int block, int blocks, int* work) {
-  store_work(find_work<kTile>(groups, block, blocks,
-                              [&](int group) {
-                                return extent_in_row<kQueries>(starts, lengths, group, rows, width);
-                              }),
+  store_work(find_work<kTile, false>(groups, block, blocks,
+                                     [&](int group) {
+                                       return extent_in_row<kQueries>(starts, lengths, group, rows,
+                                                                      width);
+                                     }),
              work);
 }
 

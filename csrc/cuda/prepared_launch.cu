@@ -73,7 +73,7 @@ class PreparedLaunch {
       cluster.value.clusterDim.x = static_cast<unsigned>(config.cluster_blocks);
       cluster.value.clusterDim.y = cluster.value.clusterDim.z = 1;
     }
-    if (config.overlaps) {  // the kernels wait for the one ahead before they read anything
+    if (config.overlaps) {  // the kernels wait for the one ahead before they read its results
       CUlaunchAttribute& overlap = attributes_[launch_.numAttrs++];
       overlap.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
       overlap.value.programmaticStreamSerializationAllowed = 1;

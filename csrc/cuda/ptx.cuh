@@ -214,6 +214,13 @@ __device__ __forceinline__ void store_if(uint2* p, uint2 x, bool enabled) {
       "r"(x.x), "r"(x.y), "r"(static_cast<uint32_t>(enabled))
       : "memory");
 }
+// Of a word, all bits but the lowest so many; C++ does not define shifts by the whole width.
+__device__ __forceinline__ uint32_t ones_above(int32_t bits) {
+  uint32_t ones;
+  asm("shl.b32 %0, -1, %1;" : "=r"(ones) : "r"(bits));
+  return ones;
+}
+
 // Into shared memory of this block.
 __device__ __forceinline__ void shared_store_if(uint32_t address, uint2 x, bool enabled) {
   asm volatile(

@@ -31,6 +31,7 @@ struct Row {
   const Raw* first;     // element 0 of the row's span
   uint32_t misaligned;  // elements between the 16-byte boundary below `first` and `first`
   uint32_t length;
+  uint32_t readable;       // elements from there on that are the caller's: at least `length`
   uint32_t flip;           // sign bits to invert so that larger is better: 0 or Element<D>::kSigns
   bool unaligned = false;  // vectors begin at `first` and are loaded element by element
 
@@ -79,6 +80,20 @@ struct Row {
     const bool outside = i >= static_cast<int32_t>(length);  // all of it
     return outside ? uint4{~0u, ~0u, ~0u, ~0u} : load_each(static_cast<uint32_t>(i));
   }
+  // The same, but the vector in which the row ends may come as it lies in memory: what follows the
+  // row can be read, and mask_end() makes NaN of it once it is here. Nobody has to wait before.
+  __device__ __forceinline__ uint4 load_unmasked(uint32_t v) const {
+    const uint32_t i = index(v);
+    const bool whole = i < length && i + (kPerVector - 1) < readable && !unaligned;
+    return whole ? load_inside(v) : load_edge(v);
+  }
+  __device__ __forceinline__ void mask_end(uint32_t v, uint4& loaded) const {
+    constexpr int32_t kBits = 8 * sizeof(Raw);
+    const int32_t bits = static_cast<int32_t>(length - index(v)) * kBits;  // of the vector's 128
+    uint32_t* const words[] = {&loaded.x, &loaded.y, &loaded.z, &loaded.w};
+#pragma unroll
+    for (int32_t w = 0; w < 4; ++w) *words[w] |= ptx::ones_above(max(bits - 32 * w, 0));
+  }
 
  private:
   __device__ __noinline__ uint4 load_each(uint32_t i) const {
@@ -105,13 +120,26 @@ __device__ __forceinline__ Row<D> find_row(const Params& params, uint32_t r) {
   using Raw = typename Element<D>::Raw;
   const Raw* first = static_cast<const Raw*>(params.scores) + r * params.scores_stride;
   uint32_t length = params.width;
+  uint32_t readable = params.width;
   if (!params.whole_rows) {
     const RowSpan span = span_of(params, r);
     first += span.begin;
     length = static_cast<uint32_t>(span.length);
+    readable -= static_cast<uint32_t>(span.begin);
   }
   const auto below = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(first)) % 16 / sizeof(Raw);
-  return {first, static_cast<uint32_t>(below), length, params.largest ? 0u : Element<D>::kSigns};
+  const uint32_t flip = params.largest ? 0u : Element<D>::kSigns;
+  return {first, static_cast<uint32_t>(below), length, readable, flip};
+}
+
+// The same, when the kernel ahead has written what is read. Where the lengths are none of its
+// results, they are on their way by then.
+template <Dtype D, typename Params>
+__device__ __forceinline__ Row<D> await_row(const Params& params, uint32_t r) {
+  if (!params.early_lengths) ptx::wait_for_previous_kernel();
+  const Row<D> row = find_row<D>(params, r);
+  ptx::wait_for_previous_kernel();  // once is enough, and the second time costs nothing
+  return row;
 }
 
 // Which vectors a warp reads. The row is cut into chunks of one vector a lane; streams, one per

@@ -34,6 +34,12 @@ struct SharedMemory {
 template <Dtype D, int kLoadsLog2, uint32_t kHeld>
 constexpr uint32_t kHeldOf = kHeld == kResident ? Row<D>::kPerVector << kLoadsLog2 : kHeld;
 
+// Vectors a thread loads of a share that stays in registers, at the most.
+template <Dtype D>
+constexpr int kMostResidentLog2 = D == Dtype::kFloat32 ? 1 : 0;
+static_assert(Row<Dtype::kFloat32>::kPerVector << kMostResidentLog2<Dtype::kFloat32> ==
+              kMostResident);
+
 // How a share is dealt out (row.cuh). A block alone has its sample in its first step; and what lies
 // in a queue is listed one by one, which takes longer the more of it one warp has.
 template <Scope S, int64_t kQueue>

@@ -161,8 +161,10 @@ __device__ __forceinline__ void select_resident(const Params<kMapped>& params, u
     float sample[kSampleLoads * kPerVector];
     sampled.widen(row.flip, sample);
     anchors = anchors_of(sample);
+    mask_step<D, kLoads>(row, deal, deal.step(0), loaded);
     widen_step<D, kLoads>(loaded, row.flip, x);
   } else {
+    mask_step<D, kLoads>(row, deal, deal.step(0), loaded);
     widen_step<D, kLoads>(loaded, row.flip, x);
     anchors = anchors_of(x);
   }
@@ -289,6 +291,21 @@ __device__ __forceinline__ void select_stepwise(const Params<kMapped>& params, u
   record_phases(blockIdx.x);
 }
 
+// A row whose shares would stay in registers, though those of the widest go through a queue: as in a
+// launch for such rows alone. Its list lies where the queue would.
+template <Dtype D, Scope S, bool kMapped>
+__device__ __forceinline__ void select_narrow(const Params<kMapped>& params, uint32_t row_number,
+                                              const Row<D>& row) {
+  constexpr int kLoadsLog2 = kMostResidentLog2<D>;
+  const SharedMemory memory = own_memory<kMostResident * kThreads, 0>(params);
+  const Team<S> team(memory.state, memory.sort_buffer, params);
+  select_resident<D, S, kLoadsLog2, kMapped>(params, row_number, row, team, memory);
+}
+template <Dtype D, Scope S>
+__device__ __forceinline__ bool is_narrow(const Row<D>& row, const Team<S>& team) {
+  return row.vectors() <= kThreads << kMostResidentLog2<D> << team.size_log2();
+}
+
 template <Dtype D, Scope S, int kLoadsLog2, uint32_t kHeld, int64_t kQueue, bool kMapped>
 __device__ __forceinline__ void select_row(const Params<kMapped>& params, uint32_t row_number,
                                            Row<D> row, const Team<S>& team,
@@ -300,6 +317,8 @@ __device__ __forceinline__ void select_row(const Params<kMapped>& params, uint32
     select_all(out, map, team, params.largest, memory.sort_buffer, memory.list, memory.state);
   } else if constexpr (kHeld == kResident) {
     select_resident<D, S, kLoadsLog2, kMapped>(params, row_number, row, team, memory);
+  } else if (ptx::unlikely(kQueue != 0 && S == Scope::kCluster && is_narrow(row, team))) {
+    select_narrow<D, S, kMapped>(params, row_number, row);
   } else {
     select_stepwise<D, S, kLoadsLog2, kHeld, kQueue, kMapped>(params, row_number, row, team,
                                                               memory);
@@ -314,9 +333,8 @@ __device__ __forceinline__ void select_rows(const Params<kMapped>& params) {
     const SharedMemory memory = own_memory<kListed, kQueue>(params);
     const Team<S> team(memory.state, memory.sort_buffer, params);
     mark(kPhaseStart);
-    ptx::wait_for_previous_kernel();
     select_row<D, S, kLoadsLog2, kHeld, kQueue, kMapped>(
-        params, team.row(), find_row<D>(params, team.row()), team, memory);
+        params, team.row(), await_row<D>(params, team.row()), team, memory);
   }
 }
 

@@ -41,7 +41,7 @@ KernelSymbol find_either(const LaunchConfig& config) {
   switch (config.entries_per_thread) {
     case kResident:
       if (D == Dtype::kFloat32 && config.vectors_per_thread > 1) {
-        return find_select_kernel<D, kMapped, kMostLoadsLog2<D> - 1, kResident>(config);
+        return find_select_kernel<D, kMapped, kMostResidentLog2<D>, kResident>(config);
       }
       return find_select_kernel<D, kMapped, 0, kResident>(config);
     case kFewEntries:

@@ -13,7 +13,7 @@
 namespace tl_topk {
 
 // This lane's vectors of one step. All but the warps at the row's ends pass one check and load
-// without another branch.
+// without another branch. What lies behind the row is left to mask_step().
 template <Dtype D, int kLoads>
 __device__ __forceinline__ void load_step(const Row<D>& row, const Deal& deal, uint32_t step,
                                           uint4 (&loaded)[kLoads]) {
@@ -25,8 +25,18 @@ __device__ __forceinline__ void load_step(const Row<D>& row, const Deal& deal, u
     for (uint32_t u = 0; u < kLoads; ++u) loaded[u] = row.load_inside(deal.vector(u, step));
   } else {
 #pragma unroll
-    for (uint32_t u = 0; u < kLoads; ++u) loaded[u] = row.load(deal.vector(u, step));
+    for (uint32_t u = 0; u < kLoads; ++u) loaded[u] = row.load_unmasked(deal.vector(u, step));
   }
+}
+
+// Makes NaN of what load_step() brought from behind the row.
+template <Dtype D, int kLoads>
+__device__ __forceinline__ void mask_step(const Row<D>& row, const Deal& deal, uint32_t step,
+                                          uint4 (&loaded)[kLoads]) {
+  const uint32_t last = row.index(deal.vector(kLoads - 1, step)) + (Row<D>::kPerVector - 1);
+  if (static_cast<int32_t>(last) < static_cast<int32_t>(row.length)) return;
+#pragma unroll
+  for (uint32_t u = 0; u < kLoads; ++u) row.mask_end(deal.vector(u, step), loaded[u]);
 }
 
 template <Dtype D, int kLoads>
@@ -210,6 +220,7 @@ class StepQueue<D, kLoads, 0> {
   __device__ __forceinline__ StepQueue(const Row<D>&, const Deal&, unsigned char*) {}
   __device__ __forceinline__ void fill(const Row<D>& row, const Deal& deal) {
     load_step<D, kLoads>(row, deal, deal.step(0), next_);
+    mask_step<D, kLoads>(row, deal, deal.step(0), next_);
   }
   __device__ __forceinline__ void peek(uint32_t flip,
                                        float (&x)[kLoads * Row<D>::kPerVector]) const {
@@ -225,7 +236,10 @@ class StepQueue<D, kLoads, 0> {
     }
     for (uint32_t i = 0;; ++i) {
       widen_step<D, kLoads>(next_, row.flip, x);
-      if (i + 1 < deal.steps) load_step<D, kLoads>(row, deal, deal.step(i + 1), next_);
+      if (i + 1 < deal.steps) {
+        load_step<D, kLoads>(row, deal, deal.step(i + 1), next_);
+        mask_step<D, kLoads>(row, deal, deal.step(i + 1), next_);
+      }
       list_step<D>(x, row, deal, deal.step(i), floor, list, survivors);
       if (i + 1 == deal.steps) break;
     }

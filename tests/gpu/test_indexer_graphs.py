@@ -45,6 +45,27 @@ def test_a_graph_replayed_with_other_lengths_and_pages(way: Way, rng: np.random.
         assert torch.equal(scores, exact)
 
 
+@pytest.mark.parametrize("lens", [[8990], LENS], ids=len)
+def test_lengths_written_just_before(way: Way, rng: np.random.Generator, lens: list[int]) -> None:
+    """By the kernel ahead on the stream, as in a loop of decoding steps."""
+    call = paged_call(rng, lens, max_blocks=500).on("cuda")
+    given: dict[str, Any] = {**call, "k": K, "backend": way.backend, "order": "any"}
+    outs = [torch.empty(len(lens), K, dtype=torch.int32, device="cuda") for _ in range(12)]
+    first = given["context_lens"].clone()
+    tl_topk.indexer_topk(**given)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for out in outs:
+            given["context_lens"].add_(7)
+            tl_topk.indexer_topk(out=out, **given)
+    for _ in range(10):
+        given["context_lens"].copy_(first)
+        graph.replay()
+        for step, out in enumerate(outs, 1):
+            given["context_lens"].copy_(first + 7 * step)
+            assert same_sets(out, tl_topk.indexer_topk(**given))
+
+
 def test_many_replays(way: Way, rng: np.random.Generator) -> None:
     """Whatever one launch leaves behind in its memory, the next one is right."""
     given: dict[str, Any] = {**paged_call(rng, LENS).on("cuda"), "k": K, "backend": way.backend}

@@ -28,13 +28,17 @@ _SEGMENT = 1024  # survivors that a block can pass on for one row
 _nonces = itertools.count(secrets.randbits(31))
 
 
-def compute_scores(a: Arguments, scores: Tensor) -> tuple[Tensor | None, Tensor]:
+def compute_scores(
+    a: Arguments, scores: Tensor, timed: bool = False
+) -> tuple[Tensor | None, Tensor]:
     """Fills ``scores`` ``(rows, width)`` where the rows see keys; returns what each row sees, as
     (starts, lengths).
+
+    ``timed``: from pages, by the program that keeps clocks, for benchmarks.
     """
     if a.block_table is not None:
         shape, lengths = _paged(a, fused=False)
-        _launch(a, shape, scores, None, lengths)
+        _launch(a, shape, scores, None, lengths, timed=timed)
         return None, lengths
     starts, lengths = _range_of_each(a)
     _launch(a, ScoreShape.of_row(a.heads, a.has_scales), scores, starts, lengths)

@@ -54,7 +54,7 @@ RESULT_KINDS = {"positions": 0, "slots": 1, "ragged": 2}
 
 
 def score_kernel(shape: ScoreShape, timed: bool = False) -> Program:
-    """The program for ``shape``. A timed one, for benchmarks, is fused and also keeps clocks: see
+    """The program for ``shape``. A timed one, for benchmarks, also keeps clocks: see
     ``indexer_clock.cuh``.
     """
     here = Path(__file__).parent

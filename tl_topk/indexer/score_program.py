@@ -44,6 +44,8 @@ def score_program(shape: ScoreShape) -> Any:
     heads, queries, ratio = shape.heads, shape.queries, shape.compress_ratio
     columns, tile, stages, consumers = shape.columns, shape.tile, shape.stages, shape.consumers
     tile_pages, dealt = tile // PAGE, shape.dealt
+    at_once = WARP // tile_pages  # tiles whose page numbers a warp brings at once
+    asks_early = paged and not fused and shape.weights_in_registers
     groups, rows = T.dynamic("groups"), T.dynamic("rows")
     pages, table_width, width = T.dynamic("pages"), T.dynamic("table_width"), T.dynamic("width")
     exchange_bytes, slots = T.dynamic("exchange_bytes"), T.dynamic("slots")
@@ -59,9 +61,16 @@ def score_program(shape: ScoreShape) -> Any:
         scale_tensor = T.Tensor((width,), T.float32)
     in_registers = shape.weights_in_registers
     each = "true" if shape.lens_per_query else "false"
-    on_pages = f"{_NATIVE}work_on_pages<{tile}, {queries}, {ratio}, {each}>"
+    goes_round = "false" if fused else "true"
+    on_pages = f"{_NATIVE}work_on_pages<{tile}, {queries}, {ratio}, {each}, {goes_round}>"
     in_row = f"{_NATIVE}work_in_row<{tile}, {queries}>"
-    first_pages = f"{_NATIVE}guess_pages<{tile}>"
+    first_pages = f"{_NATIVE}guess_pages<{tile}, {goes_round}>"
+    page_of_lane = f"{_NATIVE}page_of_lane<{tile}>"
+    next_tile = f"{_NATIVE}next_tile"
+    load_weights = f"{_NATIVE}load_weights<{columns}>"
+    keys_on_pages = f"{_NATIVE}keys_on_pages<{queries}, {ratio}, {each}>"
+    row_length = f"{_NATIVE}row_length<{queries}, {ratio}, {each}>"
+    moment = f"{_NATIVE}mark_moment"
     weigh = f"{_NATIVE}weigh<{queries}, {heads}, {'true' if in_registers else 'false'}>"
     put = f"{_NATIVE}put_score"
     sift = f"{_NATIVE}sift<{tile}, {queries}, {shape.kept_tiles}>"
@@ -86,15 +95,13 @@ def score_program(shape: ScoreShape) -> Any:
     @T.macro
     def length_of(lens: Any, lengths: Any, group: Any, query: Any) -> Any:
         """How many keys a row sees."""
-        if not paged:
+        if paged:
+            length = T.call_extern(
+                "int32", row_length, T.address_of(lens[0, 0]), group, query, table_width
+            )
+        else:
             row = group * queries + query
             length = T.if_then_else(row < rows, lengths[T.min(row, rows - 1)], 0)
-        else:
-            if shape.lens_per_query:
-                tokens = lens[group, query]
-            else:
-                tokens = lens[group, 0] - (queries - 1) + query
-            length = T.min(T.truncdiv(T.max(tokens, 0), ratio), table_width * PAGE)
         return length
 
     @T.macro
@@ -112,15 +119,34 @@ def score_program(shape: ScoreShape) -> Any:
     def extent_of(starts: Any, lens: Any, lengths: Any, group: Any, origin: Any) -> Any:
         """How many keys from there on the rows of a group see."""
         extent = T.alloc_var(T.int32, init=0)
-        if paged and not shape.lens_per_query:
-            extent = length_of(lens, lengths, group, queries - 1)
+        if paged:
+            extent = T.call_extern(
+                "int32", keys_on_pages, T.address_of(lens[0, 0]), group, table_width
+            )
         else:
             for query in T.serial(queries):
                 length = length_of(lens, lengths, group, query)
                 if length > 0:
-                    start = 0 if paged else starts[T.min(group * queries + query, rows - 1)]
+                    start = starts[T.min(group * queries + query, rows - 1)]
                     extent = T.max(extent, start - origin + length)
         return extent
+
+    @T.macro
+    def ask_query(q: Any, query_tile: Any, query_full: Any, group: Any) -> None:
+        """Brings the queries of a group; called by the loading warp."""
+        T.tma_copy(
+            q[group * columns : (group + 1) * columns, 0:DIM],
+            query_tile,
+            barrier=query_full,
+            leader_scope_threads=WARP,
+        )
+        T.mbarrier_arrive(query_full)
+
+    @T.macro
+    def weights_of(weights: Any, weight: Any, group: Any) -> None:
+        T.call_extern(
+            "handle", load_weights, T.address_of(weights[group * columns]), T.address_of(weight[0])
+        )
 
     @T.prim_func
     def score(
@@ -167,7 +193,7 @@ def score_program(shape: ScoreShape) -> Any:
             rehearsal = T.alloc_shared((REHEARSAL_WORDS,), T.int32)
 
             thread = T.get_thread_binding()
-            work = T.alloc_local((6,), T.int32)  # total, first, last, group, group_end, before
+            work = T.alloc_local((8,), T.int32)  # Work of indexer_scores.cuh
             guessed = T.alloc_local((3,), T.int32)  # group, tile, page
             sources = T.alloc_local((tile_pages,), T.int32)  # the pages of a tile
             # Of a thread's sums: what their rows see, and the scales of their keys.
@@ -184,16 +210,25 @@ def score_program(shape: ScoreShape) -> Any:
             numbers = T.alloc_var(T.int32, init=0)  # of the next pages, one a lane
             following = T.alloc_var(T.int32, init=0)
             page = T.alloc_var(T.int32, init=0)
+            keys_seen = T.alloc_var(T.int32, init=0)  # of a group
+            t = T.alloc_var(T.int32, init=0)  # a tile of the group
+            turn = T.alloc_var(T.int32, init=0)  # how many of its tiles came before
             if fused:
                 if thread < STATE_WORDS:
                     state[thread] = 0
                 T.sync_threads()
+            T.call_extern("handle", f"{moment}<0>")
+            # What does not depend on the lengths is asked for before they are.
             if paged:
                 if thread >= consumers:
                     T.call_extern(
                         "handle", first_pages, T.address_of(table[0, 0]), groups, table_width,
                         block, grid, T.address_of(guessed[0]),
                     )  # fmt: skip
+                elif asks_early and groups == 1:
+                    weights_of(weights, weight, 0)
+                    if thread < WARP:
+                        ask_query(q, query_tile, query_full, 0)
                 T.call_extern(
                     "handle", on_pages, T.address_of(lens[0, 0]), groups, table_width, block,
                     grid, T.address_of(work[0]),
@@ -204,9 +239,9 @@ def score_program(shape: ScoreShape) -> Any:
                     rows, width, block, grid, T.address_of(work[0]),
                 )  # fmt: skip
             before = work[5]
-            if fused:
-                T.call_extern("handle", f"{_NATIVE}mark_moment<0>")
-            else:
+            keys_seen = work[7]
+            T.call_extern("handle", f"{moment}<1>")
+            if not fused:
                 T.call_extern("handle", f"{_NATIVE}allow_next_kernel")
 
             if fused and thread >= shape.threads - WARP:
@@ -232,40 +267,44 @@ def score_program(shape: ScoreShape) -> Any:
             elif thread >= consumers:
                 for g in T.serial(work[3], work[4]):
                     origin = origin_of(starts, lens, lengths, g)
-                    extent = extent_of(starts, lens, lengths, g, origin)
-                    tiles = T.ceildiv(extent, tile)
-                    begin, end = T.max(work[1] - before, 0), T.min(work[2] - before, tiles)
-                    if begin < end:
-                        T.mbarrier_wait_parity(query_empty, (visits & 1) ^ 1)
-                        T.tma_copy(
-                            q[g * columns : (g + 1) * columns, 0:DIM],
-                            query_tile,
-                            barrier=query_full,
-                            leader_scope_threads=WARP,
-                        )
-                        T.mbarrier_arrive(query_full)
+                    if not paged or g > work[3]:
+                        keys_seen = extent_of(starts, lens, lengths, g, origin)
+                    tiles = T.ceildiv(keys_seen, tile)
+                    t = T.max(work[1] - before, 0)
+                    end = T.min(work[2] - before, tiles)
+                    if t < end:
+                        if not (asks_early and groups == 1):
+                            T.mbarrier_wait_parity(query_empty, (visits & 1) ^ 1)
+                            ask_query(q, query_tile, query_full, g)
                         visits += 1
-                        for t in T.serial(begin, end):
+                        turn = 0
+                        while t < end:
                             # A page number takes longer to come than a tile: each lane brings one,
                             # and those of the next round are on their way during this one.
-                            at = T.bitwise_and(t - begin, WARP // tile_pages - 1) * tile_pages
-                            if paged and at == 0:
-                                number = t * tile_pages + thread - consumers
-                                if t > begin:
+                            step_of_round = T.bitwise_and(turn, at_once - 1)
+                            if paged and step_of_round == 0:
+                                if turn > 0:
                                     numbers = following
                                 elif g == guessed[0] and t == guessed[1]:
                                     numbers = guessed[2]
                                 else:
-                                    numbers = table[g, T.min(number, table_width - 1)]
-                                following = table[g, T.min(number + WARP, table_width - 1)]
-                                # TMA fills pages that are not there with zeros.
-                                if number * PAGE >= extent:
-                                    numbers = -1
+                                    numbers = T.call_extern(
+                                        "int32", page_of_lane, T.address_of(table[0, 0]),
+                                        table_width, g, t, work[6],
+                                        T.ceildiv(keys_seen, PAGE),
+                                    )  # fmt: skip
+                            # Not before the ring is full: the fences ahead of copies wait for loads.
+                            if paged and step_of_round == stages:
+                                following = T.call_extern(
+                                    "int32", page_of_lane, T.address_of(table[0, 0]), table_width,
+                                    g, t + (at_once - stages) * work[6], work[6],
+                                    T.ceildiv(keys_seen, PAGE),
+                                )  # fmt: skip
                             T.mbarrier_wait_parity(empty[stage], phase ^ 1)
                             if paged:
                                 # Apart from the copies, which one lane alone makes: all take part.
                                 for j in T.unroll(tile_pages):
-                                    sources[j] = T.shfl_sync(numbers, at + j)
+                                    sources[j] = T.shfl_sync(numbers, step_of_round * tile_pages + j)
                                     page_ring[stage, j] = sources[j]
                                 for j in T.unroll(tile_pages):
                                     for c in T.unroll(DIM // panel):
@@ -302,7 +341,11 @@ def score_program(shape: ScoreShape) -> Any:
                             if stage == stages:
                                 stage = 0
                                 phase ^= 1
+                            turn += 1
+                            t = T.call_extern("int32", next_tile, t, work[6])
                     before += tiles
+                if asks_early and groups == 1 and visits == 0:
+                    T.mbarrier_wait_parity(query_full, 0)  # nothing may arrive in a block that ended
             else:
                 if paged and not fused and not shape.lens_are_lengths and block == 0:
                     for g in T.serial(groups):
@@ -311,11 +354,15 @@ def score_program(shape: ScoreShape) -> Any:
                                 lengths[g * queries + query] = length_of(lens, lengths, g, query)
                 for g in T.serial(work[3], work[4]):
                     origin = origin_of(starts, lens, lengths, g)
-                    extent = extent_of(starts, lens, lengths, g, origin)
-                    tiles = T.ceildiv(extent, tile)
+                    if not paged or g > work[3]:
+                        keys_seen = extent_of(starts, lens, lengths, g, origin)
+                    tiles = T.ceildiv(keys_seen, tile)
                     begin, end = T.max(work[1] - before, 0), T.min(work[2] - before, tiles)
                     if begin < end:
-                        if in_registers:
+                        if paged and in_registers:
+                            if not (asks_early and groups == 1):
+                                weights_of(weights, weight, g)
+                        elif in_registers:
                             for j in T.unroll(columns // 8):
                                 for c in T.unroll(2):
                                     column = g * columns + j * 8 + T.bitwise_and(thread, 3) * 2 + c
@@ -336,15 +383,16 @@ def score_program(shape: ScoreShape) -> Any:
                                 scaled = origin + begin * tile + row_of(v, thread)
                                 next_scale[v] = scales[T.min(scaled, width - 1)]
                         T.mbarrier_wait_parity(query_full, visits & 1)
-                        for t in T.serial(begin, end):
+                        t = begin
+                        while t < end:
                             if not paged and float8:  # they are long on their way
                                 for v in T.unroll(dealt):
                                     scale[v] = next_scale[v]
                                     scaled = origin + (t + 1) * tile + row_of(v, thread)
                                     next_scale[v] = scales[T.min(scaled, width - 1)]
                             T.mbarrier_wait_parity(full[stage], phase)
-                            if fused and t == begin:
-                                T.call_extern("handle", f"{_NATIVE}mark_moment<1>")
+                            if t == begin:
+                                T.call_extern("handle", f"{moment}<2>")
                             T.gemm(
                                 key_ring[stage, :, :],
                                 query_tile,
@@ -410,6 +458,11 @@ def score_program(shape: ScoreShape) -> Any:
                                     grid, groups, capacity, nonce, block, g, visits,
                                     end - begin, work[0], t - begin, t,
                                 )  # fmt: skip
+                            else:
+                                if t == begin:
+                                    T.call_extern("handle", f"{moment}<3>")
+                                T.call_extern("handle", f"{moment}<4>")
+                            t = T.call_extern("int32", next_tile, t, work[6])
                         if fused:
                             T.call_extern(
                                 "handle", conclude, T.address_of(state[0]),

@@ -151,6 +151,7 @@ inline void await_all_copies() {
   words.clear();
 }
 inline uint4 load_vector(const uint4* p) { return *p; }
+inline uint32_t ones_above(int32_t bits) { return bits < 32 ? ~0u << bits : 0; }
 inline uint32_t keep(uint32_t x) { return x; }
 inline uint32_t add_from_higher(uint32_t x, uint32_t distance) {
   const uint32_t higher = __shfl_down_sync(~0u, x, distance);
