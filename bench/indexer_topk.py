@@ -54,8 +54,8 @@ _WAYS = {"fused": "pipelined", "separate": "dsmem", "as dispatched": "auto"}
 
 #: Of ``indexer_clock.cuh``; a phase is called by the moment that ends it.
 MOMENTS = (
-    "begin", "work known", "first keys", "first scores", "last scores", "floor", "survivors passed on",
-    "those of all blocks", "gathered", "threshold", "selected",
+    "begin", "work known", "first keys", "first scores", "last scores", "floor",
+    "survivors passed on", "those of all blocks", "gathered", "threshold", "selected",
 )  # fmt: skip
 
 #: Microseconds for one query over so many keys; of others see :meth:`Case.target_us`.

@@ -74,6 +74,7 @@ def _options() -> tuple[Case, ...]:
             replace(plain, order="value", k=512),
             replace(plain, row_starts=True),
             replace(plain, lengths=plain.width),
+            replace(plain, lengths=plain.width - 5),  # as engines' rows end: anywhere
         ]
         cases += [replace(plain, k=k) for k in (1, 8, 64, 256, 512, 1024, 3072, 4096)]
         cases += [replace(plain, dtype=dtype) for dtype in ("float16", "bfloat16")]
@@ -81,6 +82,7 @@ def _options() -> tuple[Case, ...]:
     cases += [replace(wide, dtype=dtype) for dtype in ("float32", "float16", "bfloat16")]
     for length in (4 * K, 16 * K, 64 * K, 256 * K):  # a short row in a wide one, and alone
         cases += [Case(1, M, lengths=length), Case(1, length, lengths=length)]
+    cases += [Case(1, width, lengths=width - 5) for width in (256 * K, M)]
     cases += [Case(rows, 256 * K, lengths="mixed") for rows in (16, 64)]
     cases += [Case(4096, width * K, lengths="causal") for width in (8, 32, 128)]
     return tuple(dict.fromkeys(cases))

@@ -81,7 +81,6 @@ struct LaunchConfig {
   int64_t workspace_bytes = 0;  // its counters zeroed once; every launch leaves them zeroed
   SamplePlan sample{};          // of rows as long as the width
   bool overlaps = false;        // may begin before the kernel ahead on the stream has ended
-  bool early_lengths = false;   // and read the rows' lengths and starts by then
   std::string reason;           // one sentence
 };
 

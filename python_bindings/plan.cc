@@ -130,10 +130,9 @@ void TopKPlanObj::use(TileKernel kernel, ffi::String why) {
   tile_ = std::move(kernel);
 }
 
-void TopKPlanObj::overlap(bool early_lengths) {
+void TopKPlanObj::overlap() {
   if (prepared_ == nullptr) return;
   launch_.overlaps = true;
-  launch_.early_lengths = early_lengths;
   prepared_ = with_ffi_errors(
       [&] { return prepare_cuda(problem_, launch_, static_cast<int>(device_.device_id)); });
 }

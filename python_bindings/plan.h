@@ -54,9 +54,8 @@ class TopKPlanObj : public tvm::ffi::Object {
   void use(TileKernel kernel, tvm::ffi::String why);
 
   // From now on launches may begin before the kernel ahead of them on the stream has ended: they
-  // wait for it before they read anything, or but for lengths and row starts if those are not
-  // results of it, and are on the GPU by then. Nothing on a CPU.
-  void overlap(bool early_lengths);
+  // wait for it before they read anything, but are on the GPU by then. Nothing on a CPU.
+  void overlap();
 
   // Checks every argument, then launches on the caller's current stream. Without a workspace the
   // plan uses its own, which one launch at a time may do: a second host thread is refused.

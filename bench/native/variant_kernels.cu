@@ -34,11 +34,11 @@ namespace tl_topk {
 
 // The others are not compiled again.
 template <>
-KernelSymbol find_kernel<Dtype::kFloat16>(const LaunchConfig&) {
+KernelSymbol find_kernel<Dtype::kFloat16>(const LaunchConfig&, bool) {
   throw std::invalid_argument("dtype: expected float32 in a variant for benchmarks, got float16");
 }
 template <>
-KernelSymbol find_kernel<Dtype::kBFloat16>(const LaunchConfig&) {
+KernelSymbol find_kernel<Dtype::kBFloat16>(const LaunchConfig&, bool) {
   throw std::invalid_argument("dtype: expected float32 in a variant for benchmarks, got bfloat16");
 }
 

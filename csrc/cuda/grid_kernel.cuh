@@ -134,13 +134,14 @@ __global__ void TL_TOPK_IN_CLUSTERS __launch_bounds__(kThreads, 1)
     const Team<Scope::kCluster> team(memory.state, memory.sort_buffer, params);
     const GridMeeting meeting(params, memory.state.grid);
     mark(kPhaseStart);
-    const Row<D> row = await_row<D>(params, meeting.row());
+    ptx::wait_for_previous_kernel();
+    const Row<D> row = find_row<D>(params, meeting.row());
     constexpr uint32_t kOfBlock = kStepsOfCluster * kElementsPerStep;
     if (row.length > kOfBlock << team.size_log2()) {
       share_row<D, kLoadsLog2, kHeld, kMapped>(params, row, meeting, team, memory);
     } else if (meeting.in_first_cluster()) {
-      select_row<D, Scope::kCluster, kLoadsLog2, kHeld, kDeepQueue, kMapped>(params, meeting.row(),
-                                                                             row, team, memory);
+      select_row<D, Scope::kCluster, kLoadsLog2, kHeld, kDeepQueue, kMapped, true>(
+          params, meeting.row(), row, team, memory);
     }
   }
 }

@@ -123,8 +123,8 @@ struct Work {
 };
 
 // Called by whole warps, each for itself. extent_of(group) says how many keys a group sees. Blocks
-// take equal, contiguous shares; of one group alone, if they may go round it, every tile in turn: no
-// division then stands between the length and the first keys.
+// take equal, contiguous shares; of one group alone, if they may go round it, every tile in turn:
+// no division then stands between the length and the first keys.
 template <int kTile, bool kMayGoRound, typename ExtentOf>
 __device__ __forceinline__ Work find_work(int groups, int block, int blocks, ExtentOf extent_of) {
   const auto tiles_in = [](int keys) { return (keys + kTile - 1) / kTile; };
@@ -190,8 +190,8 @@ __device__ __forceinline__ void store_work(const Work& work, int* out) {
   out[7] = work.keys;
 }
 
-// The page that this lane brings of tiles from `tile` on, each stepth: as many as fit a warp. Of the
-// sequence's pages `pages` are there; behind them it is -1, for which TMA brings zeros.
+// The page that this lane brings of tiles from `tile` on, each stepth: as many as fit a warp. Of
+// the sequence's pages `pages` are there; behind them it is -1, for which TMA brings zeros.
 template <int kTile>
 __device__ __forceinline__ int page_of_lane(const int* table, int table_width, int group, int tile,
                                             int step, int pages) {
@@ -271,24 +271,23 @@ __device__ __forceinline__ int keys_on_pages(const int* lens, int group, int tab
 template <int kTile, int kQueries, int kRatio, bool kLensPerQuery, bool kMayGoRound>
 __device__ __forceinline__ void work_on_pages(const int* lens, int groups, int table_width,
                                               int block, int blocks, int* work) {
-  store_work(find_work<kTile, kMayGoRound>(
-                 groups, block, blocks,
-                 [&](int group) {
-                   return extent_on_pages<kQueries, kRatio, kLensPerQuery>(lens, group,
-                                                                           table_width);
-                 }),
-             work);
+  store_work(
+      find_work<kTile, kMayGoRound>(groups, block, blocks,
+                                    [&](int group) {
+                                      return extent_on_pages<kQueries, kRatio, kLensPerQuery>(
+                                          lens, group, table_width);
+                                    }),
+      work);
 }
 
 template <int kTile, int kQueries>
 __device__ __forceinline__ void work_in_row(const int* starts, const int* lengths, int groups,
                                             int rows, int width, int block, int blocks, int* work) {
-  store_work(find_work<kTile, false>(groups, block, blocks,
-                                     [&](int group) {
-                                       return extent_in_row<kQueries>(starts, lengths, group, rows,
-                                                                      width);
-                                     }),
-             work);
+  store_work(
+      find_work<kTile, false>(
+          groups, block, blocks,
+          [&](int group) { return extent_in_row<kQueries>(starts, lengths, group, rows, width); }),
+      work);
 }
 
 }  // namespace tl_topk::indexer

@@ -9,10 +9,11 @@ namespace tl_topk {
 // A kernel's address on the host, by which the runtime knows it.
 using KernelSymbol = const void*;
 
-// The kernel of a configuration, and that of launches with a mapping. One translation unit a dtype
-// for each (select_*.cu, mapped_*.cu), so that they compile in parallel.
+// The kernel of a configuration, where rows may be `ragged`, shorter than the width, or not; and
+// that of launches with a mapping. One translation unit a dtype for each (select_*.cu,
+// mapped_*.cu), so that they compile in parallel.
 template <Dtype D>
-KernelSymbol find_kernel(const LaunchConfig& config);
+KernelSymbol find_kernel(const LaunchConfig& config, bool ragged);
 
 template <Dtype D>
 KernelSymbol find_mapped_kernel(const LaunchConfig& config);

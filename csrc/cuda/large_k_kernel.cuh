@@ -81,7 +81,8 @@ __device__ __forceinline__ void select_large_k(const Params<kMapped>& params) {
   extern __shared__ __align__(alignof(SharedState)) unsigned char shared_memory[];
   SharedState& state = *reinterpret_cast<SharedState*>(shared_memory);
   const Team<S> team(state, nullptr, params);
-  const Row<D> row = await_row<D>(params, team.row());
+  ptx::wait_for_previous_kernel();
+  const Row<D> row = find_row<D>(params, team.row());
   const auto out = make_output<kMapped, false>(params, team.row(), row, state.mapping);
   const RowMapping map = mapping_of(params, team.row());
   if (kMapped && threadIdx.x == 0) state.mapping = map;

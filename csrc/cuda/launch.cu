@@ -23,7 +23,7 @@ int attribute(cudaDeviceAttr which, int device) {
 // How many clusters of this launch of float32 scores fit on the GPU at once; 0 where it refuses the
 // size.
 int coresident_clusters(const LaunchConfig& config, int device) {
-  const KernelSymbol kernel = find_kernel<Dtype::kFloat32>(config);
+  const KernelSymbol kernel = find_kernel<Dtype::kFloat32>(config, true);
   allow_large_launches(kernel, device);
   cudaLaunchAttribute cluster{};
   const cudaLaunchConfig_t launch = runtime_launch(config, nullptr, cluster);

@@ -37,7 +37,6 @@ struct KernelParams {
   uint8_t clusters_log2;  // clusters that share a row
   uint8_t sort_log2;      // see sort_entries()
   OnlyOutput only;        // of a mapped launch
-  bool early_lengths;     // the kernel ahead, which this one may overlap, does not write them
   void* values;           // null: not wanted
   int32_t* indices;
 

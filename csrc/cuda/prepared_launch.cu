@@ -11,19 +11,26 @@
 namespace tl_topk {
 namespace {
 
+// Of rows that may be shorter than the width, and of whole ones.
+struct Kernels {
+  KernelSymbol ragged;
+  KernelSymbol whole;
+};
+
 template <Dtype D>
-KernelSymbol kernel_of(const LaunchConfig& config, bool mapped) {
-  return mapped ? find_mapped_kernel<D>(config) : find_kernel<D>(config);
+Kernels kernels_of(const LaunchConfig& config, bool mapped) {
+  if (mapped) return {find_mapped_kernel<D>(config), find_mapped_kernel<D>(config)};
+  return {find_kernel<D>(config, true), find_kernel<D>(config, false)};
 }
 
-KernelSymbol kernel_of(const Problem& problem, const LaunchConfig& config, bool mapped) {
+Kernels kernels_of(const Problem& problem, const LaunchConfig& config, bool mapped) {
   switch (problem.dtype) {
     case Dtype::kFloat16:
-      return kernel_of<Dtype::kFloat16>(config, mapped);
+      return kernels_of<Dtype::kFloat16>(config, mapped);
     case Dtype::kBFloat16:
-      return kernel_of<Dtype::kBFloat16>(config, mapped);
+      return kernels_of<Dtype::kBFloat16>(config, mapped);
     default:
-      return kernel_of<Dtype::kFloat32>(config, mapped);
+      return kernels_of<Dtype::kFloat32>(config, mapped);
   }
 }
 
@@ -53,15 +60,19 @@ class PreparedLaunch {
       : params_(fixed_params(problem, config)),
         rows_(problem.rows),
         config_(config),
-        kernel_(kernel_of(problem, config, mapped)),
+        kernels_(kernels_of(problem, config, mapped)),
         device_(device) {
     const DeviceGuard guard(device);
-    allow_large_launches(kernel_, device);
-    cudaFunction_t function = nullptr;
-    check_cuda(cudaGetFuncBySymbol(&function, kernel_), "cudaGetFuncBySymbol");
+    allow_large_launches(kernels_.ragged, device);
+    allow_large_launches(kernels_.whole, device);
+    cudaFunction_t ragged = nullptr;
+    cudaFunction_t whole = nullptr;
+    check_cuda(cudaGetFuncBySymbol(&ragged, kernels_.ragged), "cudaGetFuncBySymbol");
+    check_cuda(cudaGetFuncBySymbol(&whole, kernels_.whole), "cudaGetFuncBySymbol");
     if (driver() == nullptr || driver()->current_context(&context_) != CUDA_SUCCESS) return;
     driver_ = *driver();
-    function_ = function;
+    ragged_ = ragged;
+    whole_ = whole;
     launch_.gridDimX = static_cast<unsigned>(config.grid_blocks);
     launch_.blockDimX = static_cast<unsigned>(config.threads);
     launch_.gridDimY = launch_.gridDimZ = launch_.blockDimY = launch_.blockDimZ = 1;
@@ -73,7 +84,7 @@ class PreparedLaunch {
       cluster.value.clusterDim.x = static_cast<unsigned>(config.cluster_blocks);
       cluster.value.clusterDim.y = cluster.value.clusterDim.z = 1;
     }
-    if (config.overlaps) {  // the kernels wait for the one ahead before they read its results
+    if (config.overlaps) {  // the kernels wait for the one ahead before they read anything
       CUlaunchAttribute& overlap = attributes_[launch_.numAttrs++];
       overlap.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
       overlap.value.programmaticStreamSerializationAllowed = 1;
@@ -109,14 +120,14 @@ class PreparedLaunch {
     params.workspace = workspace;
   }
   // `page_bytes`: of shared memory besides the configuration's.
-  void launch_kernel(void* params, unsigned page_bytes, cudaStream_t stream) const {
+  void launch_kernel(KernelParams* params, unsigned page_bytes, cudaStream_t stream) const {
     if (!by_driver(params, page_bytes, stream)) by_runtime(params, page_bytes, stream);
   }
   // False where nothing was launched: another device is current, or there is an error, which the
   // runtime then meets again and names.
-  bool by_driver(void* params, unsigned page_bytes, cudaStream_t stream) const {
+  bool by_driver(KernelParams* params, unsigned page_bytes, cudaStream_t stream) const {
     CUcontext current = nullptr;
-    if (function_ == nullptr || driver_.current_context(&current) != CUDA_SUCCESS ||
+    if (whole_ == nullptr || driver_.current_context(&current) != CUDA_SUCCESS ||
         current != context_) {
       return false;
     }
@@ -124,28 +135,31 @@ class PreparedLaunch {
     launch.hStream = stream;
     launch.sharedMemBytes += page_bytes;
     void* arguments[] = {params};
-    return driver_.launch(&launch, function_, arguments, nullptr) == CUDA_SUCCESS;
+    const CUfunction function = params->whole_rows ? whole_ : ragged_;
+    return driver_.launch(&launch, function, arguments, nullptr) == CUDA_SUCCESS;
   }
 
-  [[gnu::cold, gnu::noinline]] void by_runtime(void* params, unsigned page_bytes,
+  [[gnu::cold, gnu::noinline]] void by_runtime(KernelParams* params, unsigned page_bytes,
                                                cudaStream_t stream) const {
     const DeviceGuard guard(device_);
     cudaLaunchAttribute cluster{};
     cudaLaunchConfig_t launch = runtime_launch(config_, stream, cluster);
     launch.dynamicSmemBytes += page_bytes;
     void* arguments[] = {params};
-    check_cuda(cudaLaunchKernelExC(&launch, kernel_, arguments), "cudaLaunchKernelEx");
+    const KernelSymbol kernel = params->whole_rows ? kernels_.whole : kernels_.ragged;
+    check_cuda(cudaLaunchKernelExC(&launch, kernel, arguments), "cudaLaunchKernelEx");
   }
 
   Driver driver_;
-  CUfunction function_ = nullptr;  // null: the runtime launches
-  CUcontext context_ = nullptr;    // where function_ is loaded
+  CUfunction whole_ = nullptr;  // as kernels_; null: the runtime launches
+  CUfunction ragged_ = nullptr;
+  CUcontext context_ = nullptr;  // where they are loaded
   CUlaunchConfig launch_{};
   KernelParams params_;
   CUlaunchAttribute attributes_[2]{};
   int64_t rows_;
   LaunchConfig config_;
-  KernelSymbol kernel_;
+  Kernels kernels_;
   int device_;
 };
 

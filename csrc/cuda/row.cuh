@@ -132,16 +132,6 @@ __device__ __forceinline__ Row<D> find_row(const Params& params, uint32_t r) {
   return {first, static_cast<uint32_t>(below), length, readable, flip};
 }
 
-// The same, when the kernel ahead has written what is read. Where the lengths are none of its
-// results, they are on their way by then.
-template <Dtype D, typename Params>
-__device__ __forceinline__ Row<D> await_row(const Params& params, uint32_t r) {
-  if (!params.early_lengths) ptx::wait_for_previous_kernel();
-  const Row<D> row = find_row<D>(params, r);
-  ptx::wait_for_previous_kernel();  // once is enough, and the second time costs nothing
-  return row;
-}
-
 // Which vectors a warp reads. The row is cut into chunks of one vector a lane; streams, one per
 // (load in flight, warp, block), each walk through `steps` consecutive chunks. So the first step of
 // all streams together samples the whole row evenly, and neighbouring chunks go to different

@@ -291,8 +291,8 @@ __device__ __forceinline__ void select_stepwise(const Params<kMapped>& params, u
   record_phases(blockIdx.x);
 }
 
-// A row whose shares would stay in registers, though those of the widest go through a queue: as in a
-// launch for such rows alone. Its list lies where the queue would.
+// A row whose shares would stay in registers, though those of the widest go through a queue: as in
+// a launch for such rows alone. Its list lies where the queue would.
 template <Dtype D, Scope S, bool kMapped>
 __device__ __forceinline__ void select_narrow(const Params<kMapped>& params, uint32_t row_number,
                                               const Row<D>& row) {
@@ -306,7 +306,9 @@ __device__ __forceinline__ bool is_narrow(const Row<D>& row, const Team<S>& team
   return row.vectors() <= kThreads << kMostResidentLog2<D> << team.size_log2();
 }
 
-template <Dtype D, Scope S, int kLoadsLog2, uint32_t kHeld, int64_t kQueue, bool kMapped>
+// `kRagged`: may the row be shorter than the width?
+template <Dtype D, Scope S, int kLoadsLog2, uint32_t kHeld, int64_t kQueue, bool kMapped,
+          bool kRagged>
 __device__ __forceinline__ void select_row(const Params<kMapped>& params, uint32_t row_number,
                                            Row<D> row, const Team<S>& team,
                                            const SharedMemory& memory) {
@@ -317,7 +319,7 @@ __device__ __forceinline__ void select_row(const Params<kMapped>& params, uint32
     select_all(out, map, team, params.largest, memory.sort_buffer, memory.list, memory.state);
   } else if constexpr (kHeld == kResident) {
     select_resident<D, S, kLoadsLog2, kMapped>(params, row_number, row, team, memory);
-  } else if (ptx::unlikely(kQueue != 0 && S == Scope::kCluster && is_narrow(row, team))) {
+  } else if (kRagged && kQueue != 0 && S == Scope::kCluster && is_narrow(row, team)) {
     select_narrow<D, S, kMapped>(params, row_number, row);
   } else {
     select_stepwise<D, S, kLoadsLog2, kHeld, kQueue, kMapped>(params, row_number, row, team,
@@ -325,7 +327,8 @@ __device__ __forceinline__ void select_row(const Params<kMapped>& params, uint32
   }
 }
 
-template <Dtype D, Scope S, int kLoadsLog2, uint32_t kHeld, bool kQueued, bool kMapped>
+template <Dtype D, Scope S, int kLoadsLog2, uint32_t kHeld, bool kQueued, bool kMapped,
+          bool kRagged>
 __device__ __forceinline__ void select_rows(const Params<kMapped>& params) {
   if constexpr (S == Scope::kBlock || ptx::kHasClusters) {
     constexpr int64_t kQueue = kQueued ? kDeepQueue : 0;
@@ -333,20 +336,21 @@ __device__ __forceinline__ void select_rows(const Params<kMapped>& params) {
     const SharedMemory memory = own_memory<kListed, kQueue>(params);
     const Team<S> team(memory.state, memory.sort_buffer, params);
     mark(kPhaseStart);
-    select_row<D, S, kLoadsLog2, kHeld, kQueue, kMapped>(
-        params, team.row(), await_row<D>(params, team.row()), team, memory);
+    ptx::wait_for_previous_kernel();
+    select_row<D, S, kLoadsLog2, kHeld, kQueue, kMapped, kRagged>(
+        params, team.row(), find_row<D>(params, team.row()), team, memory);
   }
 }
 
 template <Dtype D, int kLoadsLog2, uint32_t kHeld, bool kQueued, bool kMapped>
 __global__ void __launch_bounds__(kThreads, kLoadsLog2 == 2 || kQueued ? 1 : 2)
     block_kernel(const __grid_constant__ Params<kMapped> params) {
-  select_rows<D, Scope::kBlock, kLoadsLog2, kHeld, kQueued, kMapped>(params);
+  select_rows<D, Scope::kBlock, kLoadsLog2, kHeld, kQueued, kMapped, true>(params);
 }
-template <Dtype D, int kLoadsLog2, uint32_t kHeld, bool kQueued, bool kMapped>
+template <Dtype D, int kLoadsLog2, uint32_t kHeld, bool kQueued, bool kMapped, bool kRagged = true>
 __global__ void TL_TOPK_IN_CLUSTERS __launch_bounds__(kThreads, 1)
     cluster_kernel(const __grid_constant__ Params<kMapped> params) {
-  select_rows<D, Scope::kCluster, kLoadsLog2, kHeld, kQueued, kMapped>(params);
+  select_rows<D, Scope::kCluster, kLoadsLog2, kHeld, kQueued, kMapped, kRagged>(params);
 }
 
 }  // namespace tl_topk

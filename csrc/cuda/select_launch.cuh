@@ -18,19 +18,30 @@ KernelSymbol symbol_of() {
   return reinterpret_cast<KernelSymbol>(kKernel);
 }
 
-template <Dtype D, bool kMapped, int kLoadsLog2, int kHeld, bool kQueued = false>
+template <Dtype D, bool kMapped, int kLoadsLog2, int kHeld>
 KernelSymbol find_select_kernel(const LaunchConfig& config) {
   return config.scope == Scope::kBlock
-             ? symbol_of<block_kernel<D, kLoadsLog2, kHeld, kQueued, kMapped>>()
-             : symbol_of<cluster_kernel<D, kLoadsLog2, kHeld, kQueued, kMapped>>();
+             ? symbol_of<block_kernel<D, kLoadsLog2, kHeld, false, kMapped>>()
+             : symbol_of<cluster_kernel<D, kLoadsLog2, kHeld, false, kMapped>>();
 }
 
 // Loads in flight per thread: up to 16 elements' worth, as many as a share of several steps takes.
 template <Dtype D>
 constexpr int kMostLoadsLog2 = D == Dtype::kFloat32 ? 2 : 1;
 
+// That of clusters whose shares go through a queue, with what short rows take besides only where
+// there may be some: the longer a kernel, the less of it the instruction cache holds.
+template <Dtype D, bool kMapped, int kHeld>
+KernelSymbol find_queued_kernel(bool ragged) {
+  constexpr int kLoadsLog2 = kMostLoadsLog2<D>;
+  if constexpr (!kMapped) {
+    if (!ragged) return symbol_of<cluster_kernel<D, kLoadsLog2, kHeld, true, kMapped, false>>();
+  }
+  return symbol_of<cluster_kernel<D, kLoadsLog2, kHeld, true, kMapped>>();
+}
+
 template <Dtype D, bool kMapped>
-KernelSymbol find_either(const LaunchConfig& config) {
+KernelSymbol find_either(const LaunchConfig& config, bool ragged) {
   if (config.large_k) {
     return config.scope == Scope::kBlock ? symbol_of<large_k_kernel<D, Scope::kBlock, kMapped>>()
                                          : symbol_of<large_k_kernel<D, Scope::kCluster, kMapped>>();
@@ -46,12 +57,14 @@ KernelSymbol find_either(const LaunchConfig& config) {
       return find_select_kernel<D, kMapped, 0, kResident>(config);
     case kFewEntries:
       if (config.queue_bytes > 0) {
-        return find_select_kernel<D, kMapped, kMostLoadsLog2<D>, kFewEntries, true>(config);
+        return config.scope == Scope::kBlock
+                   ? symbol_of<block_kernel<D, kMostLoadsLog2<D>, kFewEntries, true, kMapped>>()
+                   : find_queued_kernel<D, kMapped, kFewEntries>(ragged);
       }
       return find_select_kernel<D, kMapped, kMostLoadsLog2<D>, kFewEntries>(config);
     case kSomeEntries:
       if (config.queue_bytes > 0) {
-        return symbol_of<cluster_kernel<D, kMostLoadsLog2<D>, kSomeEntries, true, kMapped>>();
+        return find_queued_kernel<D, kMapped, kSomeEntries>(ragged);
       }
       return find_select_kernel<D, kMapped, kMostLoadsLog2<D>, kSomeEntries>(config);
     default:
@@ -60,13 +73,13 @@ KernelSymbol find_either(const LaunchConfig& config) {
 }
 
 template <Dtype D>
-KernelSymbol find_kernel(const LaunchConfig& config) {
-  return find_either<D, false>(config);
+KernelSymbol find_kernel(const LaunchConfig& config, bool ragged) {
+  return find_either<D, false>(config, ragged);
 }
 
 template <Dtype D>
 KernelSymbol find_mapped_kernel(const LaunchConfig& config) {
-  return find_either<D, true>(config);
+  return find_either<D, true>(config, true);
 }
 
 }  // namespace tl_topk

@@ -18,7 +18,7 @@ constexpr bool kMapped = true;
 constexpr bool kMapped = false;
 #endif
 
-template <Scope S>
+template <Scope S, bool kRagged>
 void run(const LaunchConfig& c, const Params<kMapped>& params) {
   if (c.large_k) return large_k_kernel<kDtype, S, kMapped>(params);
   if (c.scope == Scope::kGrid) {
@@ -28,23 +28,28 @@ void run(const LaunchConfig& c, const Params<kMapped>& params) {
   switch (c.entries_per_thread) {
     case kResident:
       if (kDtype == Dtype::kFloat32 && two) {
-        return select_rows<kDtype, S, kMostLoads - 1, kResident, false, kMapped>(params);
+        return select_rows<kDtype, S, kMostLoads - 1, kResident, false, kMapped, kRagged>(params);
       }
-      return select_rows<kDtype, S, 0, kResident, false, kMapped>(params);
+      return select_rows<kDtype, S, 0, kResident, false, kMapped, kRagged>(params);
     case kFewEntries:
       if (c.queue_bytes > 0) {
-        return select_rows<kDtype, S, kMostLoads, kFewEntries, true, kMapped>(params);
+        return select_rows<kDtype, S, kMostLoads, kFewEntries, true, kMapped, kRagged>(params);
       }
-      return select_rows<kDtype, S, kMostLoads, kFewEntries, false, kMapped>(params);
+      return select_rows<kDtype, S, kMostLoads, kFewEntries, false, kMapped, kRagged>(params);
     case kSomeEntries:
       if (c.queue_bytes > 0) {
-        return select_rows<kDtype, Scope::kCluster, kMostLoads, kSomeEntries, true, kMapped>(
-            params);
+        return select_rows<kDtype, Scope::kCluster, kMostLoads, kSomeEntries, true, kMapped,
+                           kRagged>(params);
       }
-      return select_rows<kDtype, S, kMostLoads, kSomeEntries, false, kMapped>(params);
+      return select_rows<kDtype, S, kMostLoads, kSomeEntries, false, kMapped, kRagged>(params);
     default:
-      return select_rows<kDtype, S, kMostLoads, kManyEntries, false, kMapped>(params);
+      return select_rows<kDtype, S, kMostLoads, kManyEntries, false, kMapped, kRagged>(params);
   }
+}
+
+template <Scope S>
+void run_either(const LaunchConfig& c, const Params<kMapped>& params) {
+  params.whole_rows ? run<S, false>(c, params) : run<S, true>(c, params);
 }
 
 Problem problem_of(int rows, int width, int k, int order) {
@@ -86,7 +91,8 @@ void launch(const LaunchConfig& c, Params<kMapped> params, unsigned blocks) {
   params.workspace = workspace.data();
   for (unsigned first = 0; first < blocks; first += c.cluster_blocks) {
     emulated::run_cluster(first, c.cluster_blocks, c.threads, c.shared_bytes, [&] {
-      c.scope == Scope::kBlock ? run<Scope::kBlock>(c, params) : run<Scope::kCluster>(c, params);
+      c.scope == Scope::kBlock ? run_either<Scope::kBlock>(c, params)
+                               : run_either<Scope::kCluster>(c, params);
     });
   }
   for (size_t i = 0; i < counters; ++i) {

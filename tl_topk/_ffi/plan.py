@@ -95,18 +95,14 @@ class TopKPlan(TopKPlanFields):
             blocks_per_row,
         )
 
-    def overlap(self, early_lengths: bool = False) -> None:
+    def overlap(self) -> None:
         """From now on launches may begin before the kernel ahead of them on the stream has ended.
 
         They wait for it before they read anything, but are on the GPU by then: programmatic
         dependent launch, for a kernel ahead that allows it. Nothing on a CPU. Not to be called
         while another thread runs the plan; a pickled plan forgets it.
-
-        Args:
-            early_lengths: lengths and row starts are read before that, too: promise that the
-                kernel ahead does not write them, and itself began when they were there.
         """
-        _overlap(self, early_lengths)
+        _overlap(self)
 
     def run(
         self,

@@ -1,9 +1,8 @@
 """Two launches on the current stream: a kernel that scores, and ``dsmem``, which selects behind it.
 
 The second is launched during the first (programmatic dependent launch) and waits on the GPU until
-all scores are written: what is left of a launch between the two is the hand-over. Until then it
-writes nothing in global memory, and reads at most the context lengths, where those are the rows'
-lengths as they are given: the scoring kernel began when they were there, and writes others. It also
+all scores are written: what is left of a launch between the two is the hand-over. Until it waits it
+reads and writes nothing in global memory, so no launch before can be disturbed either. It also
 makes slots and ragged indices of the positions.
 """
 
@@ -17,7 +16,6 @@ from tl_topk._ffi.plan import TopKPlan
 from tl_topk.arrays import find_library
 from tl_topk.indexer.arguments import Arguments
 from tl_topk.indexer.device_scores import compute_scores
-from tl_topk.indexer.shapes import lens_are_lengths
 from tl_topk.indexer.sizes import PAGE
 
 __all__ = ["score_and_select"]
@@ -27,8 +25,7 @@ def score_and_select(a: Arguments, scores: Tensor, indices: Tensor) -> None:
     """Fills ``scores`` ``(rows, width)`` where rows see keys, and ``indices`` ``(rows, k)`` with
     the whole result.
     """
-    given_lengths = a.block_table is None or lens_are_lengths(a.next_n, a.compress_ratio)
-    plan = _plan(a.rows, a.width, a.k, a.order, a.device.index, given_lengths)
+    plan = _plan(a.rows, a.width, a.k, a.order, a.device.index)
     workspace = None  # made ready first: nothing may come between the two launches
     if plan.workspace_bytes > 0:
         library = find_library(scores)
@@ -50,9 +47,7 @@ def score_and_select(a: Arguments, scores: Tensor, indices: Tensor) -> None:
 
 
 @lru_cache(maxsize=512)
-def _plan(
-    rows: int, width: int, k: int, order: str, device: int, early_lengths: bool
-) -> TopKPlan:
+def _plan(rows: int, width: int, k: int, order: str, device: int) -> TopKPlan:
     plan = TopKPlan(rows, width, k, "float32", order, True, False, "cuda", device)
-    plan.overlap(early_lengths)
+    plan.overlap()
     return plan

@@ -2,10 +2,15 @@
 
 A group is the queries that see the same keys: those of a sequence, on pages, or a few rows that see
 about the same stretch of keys in a row. Tiles of keys are numbered through all groups; each block
-takes an equal, contiguous range of them. One warp brings keys by TMA, pages in the order of the
-block table, into a ring of stages; the others multiply (wgmma), apply ReLU and weights and sum over
-heads in registers (``indexer_scores.cuh``: the order of the sums is fixed there), and write each
-score once. The ring runs on from group to group, so a ragged batch costs no more than its keys.
+takes an equal, contiguous range of them, or of one sequence alone every tile in turn. One warp
+brings keys by TMA, pages in the order of the block table, into a ring of stages; the others
+multiply (wgmma), apply ReLU and weights and sum over heads in registers (``indexer_scores.cuh``:
+the order of the sums is fixed there), and write each score once. The ring runs on from group to
+group, so a ragged batch costs no more than its keys.
+
+The start decides how long few keys take: what does not depend on the lengths is asked for before
+they are known, and little code lies between them and the first keys, for none is in the instruction
+cache yet.
 
 A *fused* program also selects: the device functions of ``indexer_filter.cuh`` guess a floor for
 every row, in warps of their own, and drop what is below; those of ``indexer_tail.cuh`` select from
@@ -293,7 +298,7 @@ def score_program(shape: ScoreShape) -> Any:
                                         table_width, g, t, work[6],
                                         T.ceildiv(keys_seen, PAGE),
                                     )  # fmt: skip
-                            # Not before the ring is full: the fences ahead of copies wait for loads.
+                            # Not before the ring is full: fences ahead of copies wait for loads.
                             if paged and step_of_round == stages:
                                 following = T.call_extern(
                                     "int32", page_of_lane, T.address_of(table[0, 0]), table_width,
@@ -304,7 +309,9 @@ def score_program(shape: ScoreShape) -> Any:
                             if paged:
                                 # Apart from the copies, which one lane alone makes: all take part.
                                 for j in T.unroll(tile_pages):
-                                    sources[j] = T.shfl_sync(numbers, step_of_round * tile_pages + j)
+                                    sources[j] = T.shfl_sync(
+                                        numbers, step_of_round * tile_pages + j
+                                    )
                                     page_ring[stage, j] = sources[j]
                                 for j in T.unroll(tile_pages):
                                     for c in T.unroll(DIM // panel):
@@ -345,7 +352,9 @@ def score_program(shape: ScoreShape) -> Any:
                             t = T.call_extern("int32", next_tile, t, work[6])
                     before += tiles
                 if asks_early and groups == 1 and visits == 0:
-                    T.mbarrier_wait_parity(query_full, 0)  # nothing may arrive in a block that ended
+                    T.mbarrier_wait_parity(
+                        query_full, 0
+                    )  # nothing may arrive in a block that ended
             else:
                 if paged and not fused and not shape.lens_are_lengths and block == 0:
                     for g in T.serial(groups):

@@ -8,7 +8,7 @@ from tl_topk.indexer.sizes import DIM, PAGE, SCALE_BYTES
 
 __all__ = [
     "DIM", "PAGE", "PAGE_BYTES", "REHEARSAL_WORDS", "SCALE_BYTES", "STATE_WORDS", "WARP",
-    "ScoreShape", "lens_are_lengths",
+    "ScoreShape",
 ]  # fmt: skip
 
 WARP = 32
@@ -21,11 +21,6 @@ _MAX_STAGES = 8
 #: that goes to memory meanwhile waits behind them.
 _BYTES_UNDER_WAY = 100 * 1024
 _MAX_GROUP = 4  # queries over the same keys
-
-
-def lens_are_lengths(next_n: int, compress_ratio: int) -> bool:
-    """Do context lengths already say what each row sees?"""
-    return next_n == 1 and compress_ratio == 1
 
 
 @dataclass(frozen=True)
@@ -157,7 +152,8 @@ class ScoreShape:
 
     @property
     def lens_are_lengths(self) -> bool:
-        return lens_are_lengths(self.queries, self.compress_ratio)
+        """Do the context lengths already say what each row sees?"""
+        return self.queries == 1 and self.compress_ratio == 1
 
     def exchange_bytes(self, blocks: int, sequences: int, capacity: int) -> int:
         """Of ``indexer_exchange.cuh``'s Exchange, for segments of ``capacity`` survivors."""
