@@ -82,7 +82,7 @@ def checked(gpu: Target, plan: TopKPlan, scores: Raw, lengths: list[int] | None 
 
 def shorter(rows: int, width: int, k: int) -> list[int]:
     """Lengths, some of them of rows that are selected as a whole."""
-    return [(width - 3, k // 2, width // 2, 0, width, k)[row % 6] for row in range(rows)]
+    return [(width - 3, k // 2, width * 2 // 5, 0, width, k)[row % 6] for row in range(rows)]
 
 
 on_dsmem = pytest.mark.parametrize("gpu", [GPU], indirect=True, ids=str)
