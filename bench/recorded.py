@@ -70,6 +70,11 @@ _HELD_AGAINST = "Bold: a target that is missed, or a peer that is faster."
 _NOTES = {
     "short": _HELD_AGAINST,
     "grid": _HELD_AGAINST,
+    "options": (
+        "At this commit blocks with rows of their own waited for a row's end at every step, which"
+        " made 4096 rows of 32K and of 128K slower. That is undone, but not measured again: as it"
+        " was before they are in [options_cdeafe3.json](results/options_cdeafe3.json)."
+    ),
     "seed": "Columns named *published* were measured by others, on a GB300.",
     "hostile": "Ours alone. Bold: above what is allowed.",
     "ablation": (
@@ -109,8 +114,9 @@ _NOTES = {
         " *Separate* is a kernel that scores and `dsmem`, launched during it; *without overlap* the"
         " same launched after it; *scoring alone* all but the selection. Floor: the keys' bytes at"
         " the speed of a copy, or the products at the tensor cores' nominal one. Of one sequence"
-        " scoring alone is that plus some 4 us: a launch, then lengths, page numbers and keys out"
-        " of memory, each after the other, and the last tile. No selection can end less than its"
+        " scoring alone is that plus some 4 us: a launch, then lengths with the first page numbers"
+        " out of memory, then the first keys, the last tile, and the kernel's end; its phases are in"
+        " the JSON file, the medians of its blocks. No selection can end less than its"
         " own latency after the last score: where a target leaves less than that, it is missed."
         " The fused kernel hides the selection's first pass and loses more at the end, where one"
         " block gathers and ranks what all others let through; where no floor can be guessed from"

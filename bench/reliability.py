@@ -19,6 +19,7 @@ FILES = (
     "check_cpu",
     "sanitizer",
     "sanitizer_mapped",
+    "sanitizer_float32",
     "endurance",
     "tests_gpu",
     "tests_gpu_alone",

@@ -81,8 +81,7 @@ __device__ __noinline__ void finish_otherwise(const Params<kMapped>& params, uin
     if constexpr (kHeld == kResident) {
       const Deal deal(row.vectors(), kLoadsLog2, team.rank(), team.size_log2(), kSideBySide<S, 0>);
       uint4 loaded[kLoads];
-      load_step<D, kLoads>(row, deal, deal.step(0), loaded);
-      mask_step<D, kLoads>(row, deal, deal.step(0), loaded);
+      load_step<D, kLoads, true>(row, deal, deal.step(0), loaded);
       float x[kLoads * Row<D>::kPerVector];
       widen_step<D, kLoads>(loaded, row.flip, x);
       const ResidentRanks<D, kLoads> ranks(x, row, deal);

@@ -141,7 +141,7 @@ __device__ __forceinline__ void select_resident(const Params<kMapped>& params, u
   const Deal deal(row.vectors(), kLoadsLog2, team.rank(), team.size_log2(), kSideBySide<S, 0>);
   const CommonSample<D, kCommonSample ? kSampleLoads : 0> sampled(row);
   uint4 loaded[kLoads];
-  load_step<D, kLoads>(row, deal, deal.step(0), loaded);
+  load_step<D, kLoads, false>(row, deal, deal.step(0), loaded);
   const MappingReader<Params<kMapped>> mapping(params, row_number);
   const auto out =
       make_output<kMapped, true>(params, row_number, row, state.mapping, team.size_log2());

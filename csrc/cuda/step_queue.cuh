@@ -13,8 +13,9 @@
 namespace tl_topk {
 
 // This lane's vectors of one step. All but the warps at the row's ends pass one check and load
-// without another branch. What lies behind the row is left to mask_step().
-template <Dtype D, int kLoads>
+// without another branch. Unless `kMasked`, what lies behind the row is left to mask_step(), and no
+// warp waits here; in a loop that would be a wait at every step.
+template <Dtype D, int kLoads, bool kMasked>
 __device__ __forceinline__ void load_step(const Row<D>& row, const Deal& deal, uint32_t step,
                                           uint4 (&loaded)[kLoads]) {
   constexpr uint32_t kPerVector = Row<D>::kPerVector;
@@ -25,7 +26,10 @@ __device__ __forceinline__ void load_step(const Row<D>& row, const Deal& deal, u
     for (uint32_t u = 0; u < kLoads; ++u) loaded[u] = row.load_inside(deal.vector(u, step));
   } else {
 #pragma unroll
-    for (uint32_t u = 0; u < kLoads; ++u) loaded[u] = row.load_unmasked(deal.vector(u, step));
+    for (uint32_t u = 0; u < kLoads; ++u) {
+      const uint32_t v = deal.vector(u, step);
+      loaded[u] = kMasked ? row.load(v) : row.load_unmasked(v);
+    }
   }
 }
 
@@ -219,7 +223,7 @@ class StepQueue<D, kLoads, 0> {
  public:
   __device__ __forceinline__ StepQueue(const Row<D>&, const Deal&, unsigned char*) {}
   __device__ __forceinline__ void fill(const Row<D>& row, const Deal& deal) {
-    load_step<D, kLoads>(row, deal, deal.step(0), next_);
+    load_step<D, kLoads, false>(row, deal, deal.step(0), next_);
     mask_step<D, kLoads>(row, deal, deal.step(0), next_);
   }
   __device__ __forceinline__ void peek(uint32_t flip,
@@ -236,10 +240,7 @@ class StepQueue<D, kLoads, 0> {
     }
     for (uint32_t i = 0;; ++i) {
       widen_step<D, kLoads>(next_, row.flip, x);
-      if (i + 1 < deal.steps) {
-        load_step<D, kLoads>(row, deal, deal.step(i + 1), next_);
-        mask_step<D, kLoads>(row, deal, deal.step(i + 1), next_);
-      }
+      if (i + 1 < deal.steps) load_step<D, kLoads, true>(row, deal, deal.step(i + 1), next_);
       list_step<D>(x, row, deal, deal.step(i), floor, list, survivors);
       if (i + 1 == deal.steps) break;
     }
