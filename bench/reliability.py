@@ -119,11 +119,11 @@ def reliability_table(documents: dict[str, Document]) -> Table:
         machine = document.machine.get("gpu") or f"{document.machine['cores']} CPU cores"
         command = f"[`{document.command.strip()}`](bench/results/{name}.json)"
         command += "" if document.complete else ", stopped"
-        part = re.search(r"--keyword (\S+)", document.command)
+        part = re.search(r"--keyword '?([^'-]+)", document.command)
         for what, figure in _ROWS[document.suite](document.results):
             if part and what == _KERNELS:
                 continue  # of all tests alone it says what they leave out
-            of = f", `{part[1]}` tests" if part else ""
+            of = f", `{part[1].strip()}` tests" if part else ""
             rows.append([what + of, figure, command, document.date[:10], machine, document.commit])
     return Table(["what", "figure", "command and record", "date", "machine", "commit"], rows)
 

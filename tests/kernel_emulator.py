@@ -160,6 +160,15 @@ class EmulatedKernels:
         seen = SamplePlan(*plan[:-1].tolist(), bool(plan[-1]))
         return Watched(sample[:blocks], maxima[:blocks], anchors[:blocks], seen)
 
+    def mask(self, length: int, misaligned: int, vector: int) -> NDArray[np.bool_]:
+        """Which elements of a vector are made NaN, as behind the end of a row."""
+        words = np.zeros(4, np.uint32)
+        self.library.emulated_mask(length, misaligned, vector, _pointer(words))
+        bits = words.view(PATTERN[self.dtype])
+        ones = ~bits.dtype.type(0)
+        assert np.isin(bits, (0, ones)).all()
+        return bits == ones
+
 
 def _pointer(array: NDArray[Any] | None) -> ctypes.c_void_p:
     return ctypes.c_void_p(None if array is None else array.ctypes.data)

@@ -279,6 +279,19 @@ def test_lengths_at_staging_boundaries(build: Build, rng: np.random.Generator) -
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+def test_what_lies_behind_a_row_is_masked(build: Build, dtype: str) -> None:
+    """In the vector that holds its end, however far that is, and in no other."""
+    kernels, per_vector = build(dtype), 4 if dtype == "float32" else 8
+    for length in (1, 5, 100, 2**26 + 3, 2**27, 2**28 + 1, 2**31 - 1):
+        for misaligned in (0, per_vector - 1):
+            last = (length + misaligned - 1) // per_vector
+            for vector in {0, 1, last // 2, max(last - 1, 0), last, last + 1, last + 70_000}:
+                index = vector * per_vector - misaligned + np.arange(per_vector)
+                masked = kernels.mask(length, misaligned, vector)
+                np.testing.assert_array_equal(masked, (index >= length) & (vector == last))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("order", ORDERS)
 def test_short_rows_in_wide_launches(
     build: Build, order: Order, dtype: str, rng: np.random.Generator

@@ -81,15 +81,17 @@ struct Row {
     return outside ? uint4{~0u, ~0u, ~0u, ~0u} : load_each(static_cast<uint32_t>(i));
   }
   // The same, but the vector in which the row ends may come as it lies in memory: what follows the
-  // row can be read, and mask_end() makes NaN of it once it is here. Nobody has to wait before.
+  // row can be read, and mask_end() makes NaN of it once it is here. Nobody has to wait before. Of
+  // vectors wholly behind the row it makes nothing: they are NaN.
   __device__ __forceinline__ uint4 load_unmasked(uint32_t v) const {
     const uint32_t i = index(v);
     const bool whole = i < length && i + (kPerVector - 1) < readable && !unaligned;
     return whole ? load_inside(v) : load_edge(v);
   }
   __device__ __forceinline__ void mask_end(uint32_t v, uint4& loaded) const {
-    constexpr int32_t kBits = 8 * sizeof(Raw);
-    const int32_t bits = static_cast<int32_t>(length - index(v)) * kBits;  // of the vector's 128
+    const uint32_t i = index(v);  // wrapped below zero before the row
+    const uint32_t inside = i < length ? min(length - i, kPerVector) : kPerVector;
+    const auto bits = static_cast<int32_t>(inside * 8 * sizeof(Raw));  // of the vector's 128
     uint32_t* const words[] = {&loaded.x, &loaded.y, &loaded.z, &loaded.w};
 #pragma unroll
     for (int32_t w = 0; w < 4; ++w) *words[w] |= ptx::ones_above(max(bits - 32 * w, 0));

@@ -12,16 +12,20 @@
 
 namespace tl_topk {
 
-// This lane's vectors of one step. All but the warps at the row's ends pass one check and load
-// without another branch. Unless `kMasked`, what lies behind the row is left to mask_step(), and no
-// warp waits here; in a loop that would be a wait at every step.
+// Do all of this lane's vectors of one step lie in the row? But for the warps at its ends they do.
+template <Dtype D, int kLoads>
+__device__ __forceinline__ bool is_step_inside(const Row<D>& row, const Deal& deal, uint32_t step) {
+  const uint32_t first = row.index(deal.vector(0, step));
+  const uint32_t last = row.index(deal.vector(kLoads - 1, step)) + (Row<D>::kPerVector - 1);
+  return first < row.length && last < row.length;
+}
+
+// This lane's vectors of one step. Where one check says that all are inside, no other branch is
+// taken. Unless `kMasked`, what lies behind the row is left to mask_step(), and no warp waits here.
 template <Dtype D, int kLoads, bool kMasked>
 __device__ __forceinline__ void load_step(const Row<D>& row, const Deal& deal, uint32_t step,
                                           uint4 (&loaded)[kLoads]) {
-  constexpr uint32_t kPerVector = Row<D>::kPerVector;
-  const uint32_t first = row.index(deal.vector(0, step));
-  const uint32_t last = row.index(deal.vector(kLoads - 1, step)) + (kPerVector - 1);
-  if (first < row.length && last < row.length && !row.unaligned) {
+  if (is_step_inside<D, kLoads>(row, deal, step) && !row.unaligned) {
 #pragma unroll
     for (uint32_t u = 0; u < kLoads; ++u) loaded[u] = row.load_inside(deal.vector(u, step));
   } else {
@@ -37,8 +41,7 @@ __device__ __forceinline__ void load_step(const Row<D>& row, const Deal& deal, u
 template <Dtype D, int kLoads>
 __device__ __forceinline__ void mask_step(const Row<D>& row, const Deal& deal, uint32_t step,
                                           uint4 (&loaded)[kLoads]) {
-  const uint32_t last = row.index(deal.vector(kLoads - 1, step)) + (Row<D>::kPerVector - 1);
-  if (static_cast<int32_t>(last) < static_cast<int32_t>(row.length)) return;
+  if (is_step_inside<D, kLoads>(row, deal, step)) return;
 #pragma unroll
   for (uint32_t u = 0; u < kLoads; ++u) row.mask_end(deal.vector(u, step), loaded[u]);
 }

@@ -144,6 +144,15 @@ __attribute__((visibility("default"))) int emulated_sample(
   return c.blocks_per_row;
 }
 
+// What is left of vector `v`, as it lies in memory, of a row of so many elements.
+__attribute__((visibility("default"))) void emulated_mask(unsigned length, unsigned misaligned,
+                                                          unsigned v, uint4* vector) {
+  Row<kDtype> row{};
+  row.length = row.readable = length;
+  row.misaligned = misaligned;
+  row.mask_end(v, *vector);
+}
+
 #ifdef EMULATED_MAPPED
 // Of whole rows, `next_n` for each request; what is null is not wanted.
 __attribute__((visibility("default"))) void emulated_mapped(
