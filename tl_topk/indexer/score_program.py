@@ -138,7 +138,7 @@ def score_program(shape: ScoreShape) -> Any:
 
     @T.macro
     def ask_query(q: Any, query_tile: Any, query_full: Any, group: Any) -> None:
-        """Brings the queries of a group; called by the loading warp."""
+        """Brings the queries of a group; called by a whole warp."""
         T.tma_copy(
             q[group * columns : (group + 1) * columns, 0:DIM],
             query_tile,
