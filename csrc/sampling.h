@@ -30,8 +30,8 @@ constexpr uint32_t kMostGroups = 128;
 #endif
 
 // x^y for x in [0, 1], the square root, and the quotient. On the GPU one thread computes a plan
-// while the row is on its way: a few units in the last place do not matter, but every instruction
-// does, for a kernel of these lengths just about fits the instruction cache.
+// while the row is on its way: a few units in the last place do not matter, how many instructions
+// it takes does.
 TL_TOPK_HD float quick_power(float x, float y) {
 #ifdef TL_TOPK_PTX
   float power;

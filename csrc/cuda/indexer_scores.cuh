@@ -244,8 +244,8 @@ __device__ __forceinline__ void put_score(float* scores, int row, int width, int
   scores[static_cast<int64_t>(row) * width + position] = score;
 }
 
-// A block's next tile. Opaque, for nvcc makes four copies of a loop whose turns it can count, and
-// their instructions are not in the cache when a launch begins.
+// A block's next tile. Opaque, for nvcc makes four copies of a loop whose turns it can count: code
+// that lies between the start and the first keys.
 __device__ __forceinline__ int next_tile(int tile, int step) {
   asm volatile("add.s32 %0, %0, %1;" : "+r"(tile) : "r"(step));
   return tile;

@@ -9,8 +9,7 @@ the order of the sums is fixed there), and write each score once. The ring runs 
 group, so a ragged batch costs no more than its keys.
 
 The start decides how long few keys take: what does not depend on the lengths is asked for before
-they are known, and little code lies between them and the first keys, for none is in the instruction
-cache yet.
+they are known, and little code lies between them and the first keys.
 
 A *fused* program also selects: the device functions of ``indexer_filter.cuh`` guess a floor for
 every row, in warps of their own, and drop what is below; those of ``indexer_tail.cuh`` select from
