@@ -10,7 +10,10 @@ namespace {
 constexpr int kEntryBytes = 8;
 constexpr int kThreadsPerBlock = 512;
 constexpr int64_t kMaxElementsPerThread = 16;  // in registers
-constexpr int64_t kMostAlone = 2048;           // elements of a row that one block takes alone
+// Elements of a row that one block takes alone: where they stay in its registers and are counted
+// whole (short_row.cuh), and otherwise. Measured on an H200.
+constexpr int64_t kMostAlone = int64_t{kThreadsPerBlock} * kMostResident;
+constexpr int64_t kMostAloneInOrder = 2048;
 // The least elements of a block, in clusters up to 8 and of 16: fewer, and meeting costs more than
 // it saves. Measured on an H200 (bench/results/regret_ready.json).
 constexpr int kLeastOfBlock = 512;
@@ -23,6 +26,10 @@ int64_t round_up_to_power_of_two(int64_t x) {
   return p;
 }
 
+int64_t most_alone(const Problem& problem) {
+  return problem.order == Order::kAny && problem.k <= kMaxFastK ? kMostAlone : kMostAloneInOrder;
+}
+
 int least_of_block(int blocks_per_row) {
   return blocks_per_row > 8 ? kLeastOfBlockOf16 : kLeastOfBlock;
 }
@@ -30,7 +37,7 @@ int least_of_block(int blocks_per_row) {
 // The largest cluster that still gives every row its own one at once, and every block enough to do.
 int choose_cluster(const Problem& problem, const DeviceFacts& device) {
   int best = 1;
-  if (problem.width <= kMostAlone) return best;
+  if (problem.width <= most_alone(problem)) return best;
   for (size_t i = 0; i < kClusterSizes.size(); ++i) {
     const int size = kClusterSizes[i];
     const bool all_rows_at_once = device.coresident_clusters[i] >= problem.rows;
@@ -239,7 +246,7 @@ LaunchConfig choose_launch(const Problem& problem, const DeviceFacts& device,
     c.reason = "one cluster of " + std::to_string(c.blocks_per_row) +
                " blocks per row: the most that all rows can have at once with " +
                std::to_string(least_of_block(c.blocks_per_row)) + " elements or more for each";
-  } else if (problem.width <= kMostAlone) {
+  } else if (problem.width <= most_alone(problem)) {
     c.reason = "one block per row: a row is too short to share";
   } else {
     c.reason = "one block per row: clusters for all rows do not fit on the GPU at once";

@@ -232,6 +232,16 @@ __device__ __forceinline__ void shared_store_if(uint32_t address, uint2 x, bool 
       "r"(x.x), "r"(x.y), "r"(static_cast<uint32_t>(enabled))
       : "memory");
 }
+__device__ __forceinline__ void shared_store_if(uint32_t* p, uint32_t x, bool enabled) {
+  asm volatile(
+      "{\n"
+      ".reg .pred enabled;\n"
+      "setp.ne.u32 enabled, %2, 0;\n"
+      "@enabled st.shared.u32 [%0], %1;\n"
+      "}" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(p))),
+      "r"(x), "r"(static_cast<uint32_t>(enabled))
+      : "memory");
+}
 __device__ __forceinline__ void store_if(int32_t* p, uint32_t x, bool enabled) {
   asm volatile(
       "{\n"

@@ -23,6 +23,7 @@
 #include "cuda/phase_clock.cuh"
 #include "cuda/row_memory.cuh"
 #include "cuda/select_ordered.cuh"
+#include "cuda/short_row.cuh"
 #include "cuda/step_queue.cuh"
 
 namespace tl_topk {
@@ -318,6 +319,11 @@ __device__ __forceinline__ void select_row(const Params<kMapped>& params, uint32
     const auto out = make_output<kMapped, false>(params, row_number, row, memory.state.mapping);
     select_all(out, map, team, params.largest, memory.sort_buffer, memory.list, memory.state);
   } else if constexpr (kHeld == kResident) {
+    if constexpr (kMapped && S == Scope::kBlock) {
+      if (counts_whole(params)) {
+        return select_short<D, kLoadsLog2, kMapped>(params, row_number, row, memory);
+      }
+    }
     select_resident<D, S, kLoadsLog2, kMapped>(params, row_number, row, team, memory);
   } else if (kRagged && kQueue != 0 && S == Scope::kCluster && is_narrow(row, team)) {
     select_narrow<D, S, kMapped>(params, row_number, row);
@@ -346,6 +352,24 @@ template <Dtype D, int kLoadsLog2, uint32_t kHeld, bool kQueued, bool kMapped>
 __global__ void __launch_bounds__(kThreads, kLoadsLog2 == 2 || kQueued ? 1 : 2)
     block_kernel(const __grid_constant__ Params<kMapped> params) {
   select_rows<D, Scope::kBlock, kLoadsLog2, kHeld, kQueued, kMapped, true>(params);
+}
+// Of rows that are counted whole, where nothing is mapped: apart, for it is so short that what lies
+// beside it would take its place in the instruction cache.
+template <Dtype D, int kLoadsLog2>
+__global__ void __launch_bounds__(kThreads, 2)
+    short_kernel(const __grid_constant__ KernelParams params) {
+  const SharedMemory memory = own_memory<kHeldOf<D, kLoadsLog2, kResident> * kThreads, 0>(params);
+  mark(kPhaseStart);
+  ptx::wait_for_previous_kernel();
+  Row<D> row = find_row<D>(params, blockIdx.x);
+  row.fit(kThreads << kLoadsLog2);
+  if (row.length > params.k) {
+    return select_short<D, kLoadsLog2, false>(params, blockIdx.x, row, memory);
+  }
+  const auto out = make_output<false, false>(params, blockIdx.x, row, memory.state.mapping);
+  const Team<Scope::kBlock> team(memory.state, memory.sort_buffer, params);
+  select_all(out, RowMapping{}, team, params.largest, memory.sort_buffer, memory.list,
+             memory.state);
 }
 template <Dtype D, int kLoadsLog2, uint32_t kHeld, bool kQueued, bool kMapped, bool kRagged = true>
 __global__ void TL_TOPK_IN_CLUSTERS __launch_bounds__(kThreads, 1)

@@ -25,6 +25,16 @@ KernelSymbol find_select_kernel(const LaunchConfig& config) {
              : symbol_of<cluster_kernel<D, kLoadsLog2, kHeld, false, kMapped>>();
 }
 
+// Of rows whose shares stay in registers.
+template <Dtype D, bool kMapped, int kLoadsLog2>
+KernelSymbol find_resident_kernel(const LaunchConfig& config) {
+  if constexpr (!kMapped) {
+    const bool counted_whole = config.scope == Scope::kBlock && config.sort_entries == 0;
+    if (counted_whole) return symbol_of<short_kernel<D, kLoadsLog2>>();
+  }
+  return find_select_kernel<D, kMapped, kLoadsLog2, kResident>(config);
+}
+
 // Loads in flight per thread: up to 16 elements' worth, as many as a share of several steps takes.
 template <Dtype D>
 constexpr int kMostLoadsLog2 = D == Dtype::kFloat32 ? 2 : 1;
@@ -52,9 +62,9 @@ KernelSymbol find_either(const LaunchConfig& config, bool ragged) {
   switch (config.entries_per_thread) {
     case kResident:
       if (D == Dtype::kFloat32 && config.vectors_per_thread > 1) {
-        return find_select_kernel<D, kMapped, kMostResidentLog2<D>, kResident>(config);
+        return find_resident_kernel<D, kMapped, kMostResidentLog2<D>>(config);
       }
-      return find_select_kernel<D, kMapped, 0, kResident>(config);
+      return find_resident_kernel<D, kMapped, 0>(config);
     case kFewEntries:
       if (config.queue_bytes > 0) {
         return config.scope == Scope::kBlock

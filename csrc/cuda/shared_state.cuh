@@ -29,12 +29,37 @@ struct MarkState {
   uint32_t before;                      // all blocks' winners in the parts before this block's
 };
 
+// Of a row that is counted whole: see short_row.cuh and short_rounds.cuh.
+constexpr uint32_t kShortBins = 1024;
+
+// Bins from the best down: as BinMap, but the bin is taken from the mantissa of a sum, which takes
+// less time than a conversion, of which a multiprocessor begins few at once. Rounding to the
+// nearest is monotone too. NaN goes to bin 0.
+struct ShortMap {
+  float slope;  // not above 0
+  float shift;
+
+  __device__ __forceinline__ uint32_t operator()(float x) const {
+    constexpr float kMantissaOnly = 8388608.0f;  // 2^23: the last place is a unit
+    const float place = fminf(fmaxf(fmaf(x, slope, shift), 0.0f), kShortBins - 1);
+    return __float_as_uint(place + kMantissaOnly) - __float_as_uint(kMantissaOnly);
+  }
+};
+
+struct ShortScratch {
+  __align__(16) uint32_t bins[kShortBins + kWarp];  // the last ones for what is no number
+  uint2 extremes[kWarp];  // keys of the largest and the least that some threads have
+  uint2 range;            // of the keys of a round: the least and the largest
+  uint32_t warp_sums[kWarps];
+};
+
 // The fixed part. What follows it, the queue of steps first, begins at a multiple of 128 bytes.
 struct alignas(128) SharedState {
   union {                                  // used one after the other
     CountTable tables[kMaxClusterBlocks];  // every block's, by rank
     RadixScratch radix;
     OrderScratch order;
+    ShortScratch short_row;
   };
   AnchorScratch anchors;
   BinCounts own;

@@ -27,6 +27,12 @@ void run(const LaunchConfig& c, const Params<kMapped>& params) {
   const bool two = c.vectors_per_thread > 1;
   switch (c.entries_per_thread) {
     case kResident:
+      if constexpr (!kMapped && S == Scope::kBlock) {
+        if (c.sort_entries == 0) {
+          return kDtype == Dtype::kFloat32 && two ? short_kernel<kDtype, kMostLoads - 1>(params)
+                                                   : short_kernel<kDtype, 0>(params);
+        }
+      }
       if (kDtype == Dtype::kFloat32 && two) {
         return select_rows<kDtype, S, kMostLoads - 1, kResident, false, kMapped, kRagged>(params);
       }

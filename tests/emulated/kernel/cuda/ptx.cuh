@@ -95,6 +95,9 @@ inline void store_if(uint2* p, uint2 x, bool enabled) {
 inline void shared_store_if(uint32_t address, uint2 x, bool enabled) {
   if (enabled) *at<uint2>(emulated::running_block << 24 | address) = x;
 }
+inline void shared_store_if(uint32_t* p, uint32_t x, bool enabled) {
+  if (enabled) *p = x;
+}
 inline int32_t load_if(const int32_t* p, bool enabled, int32_t otherwise) {
   return enabled ? *p : otherwise;
 }

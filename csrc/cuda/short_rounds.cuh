@@ -1,0 +1,190 @@
+// What rows that are counted whole share, and how they are selected where too many elements crowd
+// into one bin: by rounds, each of which counts the elements in question by keys between their
+// least and their largest, so that 10 bits of the key are settled; equal ones by their index.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/output.cuh"
+#include "cuda/prefix_sum.cuh"
+#include "cuda/row_memory.cuh"
+#include "cuda/select.cuh"
+#include "cuda/step_queue.cuh"
+#include "cuda/words.cuh"
+
+namespace tl_topk {
+
+// No element is counted yet. A barrier must follow.
+__device__ __forceinline__ void clear_round(SharedState& state) {
+  reinterpret_cast<uint2*>(state.short_row.bins)[threadIdx.x] = {0, 0};
+  if (threadIdx.x < kMaxResidual) state.residual[threadIdx.x] = 0;
+  if (threadIdx.x == 0) state.cut = TableCut::none();
+}
+
+// Replaces the count of each bin by that of all better ones, and finds the cut, if the bins hold k.
+// Between barriers.
+__device__ __forceinline__ void sum_bins(ShortScratch& scratch, uint32_t k, TableCut& cut) {
+  constexpr uint32_t kOfThread = 2;
+  static_assert(kShortBins == kOfThread * kThreads);
+  const uint32_t lane = threadIdx.x % kWarp;
+  const uint32_t warp = threadIdx.x / kWarp;
+  auto& mine = reinterpret_cast<uint2*>(scratch.bins)[threadIdx.x];
+  const uint2 count = mine;
+  const uint32_t both = count.x + count.y;
+  const uint32_t upto = warp_inclusive_sum(both);
+  if (lane == kWarp - 1) scratch.warp_sums[warp] = upto;
+  __syncthreads();
+  const uint32_t before =
+      __reduce_add_sync(kAllLanes, lane < warp ? scratch.warp_sums[lane % kWarps] : 0);
+  const uint32_t better = before + upto - both;
+  mine = {better, better + count.x};
+  if (better >= k || k > better + both) return;
+  const bool second = k > better + count.x;
+  cut = {kOfThread * threadIdx.x + second, second ? better + count.x : better,
+         second ? count.y : count.x, 0};
+}
+
+// What is written of a winner: one word, and the rest where there is any.
+template <Dtype D>
+struct PlainWriter {
+  Output<D, false> out;
+
+  __device__ __forceinline__ void word(uint32_t slot, uint32_t index) const {
+    out.indices[slot] = static_cast<int32_t>(index);
+  }
+  __device__ __forceinline__ bool has_rest() const { return out.has_values(); }
+  __device__ __forceinline__ void rest(uint32_t slot, uint32_t index) const {
+    out.values()[slot] = out.row.first[index];
+  }
+};
+struct WordWriter {
+  OnlyWords words;
+
+  __device__ __forceinline__ void word(uint32_t slot, uint32_t index) const {
+    words.put(slot, index, words.of(0, index, true), true);
+  }
+  __device__ __forceinline__ bool has_rest() const { return false; }
+  __device__ __forceinline__ void rest(uint32_t, uint32_t) const {}
+};
+template <Dtype D>
+__device__ __forceinline__ PlainWriter<D> make_writer(const KernelParams& params,
+                                                      uint32_t row_number, const Row<D>& row,
+                                                      const uint32_t*, SharedState& state) {
+  return {make_output<false, false>(params, row_number, row, state.mapping)};
+}
+template <Dtype D>
+__device__ __forceinline__ WordWriter make_writer(const MappedParams& params, uint32_t row_number,
+                                                  const Row<D>&, const uint32_t* pages,
+                                                  SharedState& state) {
+  return {{params, row_number, pages, state}};
+}
+
+// Those above the cut as they lie, and the best of its bin.
+template <typename Writer>
+__device__ __forceinline__ void write_winners(const uint32_t* winners, const TableCut& cut,
+                                              uint32_t k, const SharedState& state,
+                                              const Writer& writer) {
+#pragma unroll 4
+  for (uint32_t i = threadIdx.x; i < cut.above; i += kThreads) writer.word(i, winners[i]);
+  if (writer.has_rest()) {
+    for (uint32_t i = threadIdx.x; i < cut.above; i += kThreads) writer.rest(i, winners[i]);
+  }
+  rank_residual(state.residual, cut, k, [&](uint32_t slot, uint64_t rank, uint32_t) {
+    const uint32_t index = index_of_rank(rank);
+    writer.word(slot, index);
+    if (writer.has_rest()) writer.rest(slot, index);
+  });
+}
+
+// The row from the beginning, read again: in a function of its own, which takes no register of the
+// usual path. A round leaves a range of keys 2^10 times smaller, so there are four of them at the
+// most, and one by index, of which a bin has few.
+template <Dtype D, int kLoadsLog2, bool kMapped>
+__device__ __noinline__ void select_in_rounds(const Params<kMapped>& params, uint32_t row_number) {
+  constexpr int kLoads = 1 << kLoadsLog2;
+  constexpr uint32_t kPerVector = Row<D>::kPerVector;
+  constexpr uint32_t kElements = kLoads * kPerVector;
+  constexpr uint32_t kBinBits = 10;
+  static_assert(kShortBins == 1u << kBinBits);
+  static_assert(kThreads * kElements <= kMaxResidual << kBinBits, "so few have one bin by index");
+  const SharedMemory memory = own_memory<kElements * kThreads, 0>(params);
+  SharedState& state = memory.state;
+  ShortScratch& scratch = state.short_row;
+  Row<D> row = find_row<D>(params, row_number);
+  row.fit(kThreads << kLoadsLog2);
+  const Deal deal(row.vectors(), kLoadsLog2, 0, 0, kSideBySide<Scope::kBlock, 0>);
+  uint4 loaded[kLoads];
+  load_step<D, kLoads, true>(row, deal, deal.step(0), loaded);
+  float x[kElements];
+  widen_step<D, kLoads>(loaded, row.flip, x);
+  uint32_t key[kElements];
+  uint32_t index[kElements];
+  uint32_t bin[kElements];
+  uint32_t asked = 0;  // a bit for each element in question
+#pragma unroll
+  for (uint32_t i = 0; i < kElements; ++i) {
+    key[i] = order_key(__float_as_uint(x[i]));
+    index[i] = row.index(deal.vector(i / kPerVector, 0)) + i % kPerVector;
+    asked |= index[i] < row.length ? 1u << i : 0;
+  }
+  const auto bits_of = [](uint32_t range) { return 32 - __clz(static_cast<int>(range)); };
+  auto* const winners = reinterpret_cast<uint32_t*>(memory.list);
+  TableCut cut;
+  uint32_t above = 0;  // winners that earlier rounds have found
+  while (true) {
+    __syncthreads();  // what the last round left has been read
+    clear_round(state);
+    if (threadIdx.x == 0) scratch.range = {~0u, 0};
+    __syncthreads();
+    uint32_t least = ~0u;
+    uint32_t largest = 0;
+#pragma unroll
+    for (uint32_t i = 0; i < kElements; ++i) {
+      least = asked >> i & 1 ? min(least, key[i]) : least;
+      largest = asked >> i & 1 ? max(largest, key[i]) : largest;
+    }
+    least = __reduce_min_sync(kAllLanes, least);
+    largest = __reduce_max_sync(kAllLanes, largest);
+    if (threadIdx.x % kWarp == 0) {
+      atomicMin(&scratch.range.x, least);
+      atomicMax(&scratch.range.y, largest);
+    }
+    __syncthreads();
+    least = scratch.range.x;
+    largest = scratch.range.y;
+    const bool equal = least == largest;
+    const int bits = bits_of(equal ? row.length - 1 : largest - least);
+    const int shift = max(bits - static_cast<int>(kBinBits), 0);
+    uint32_t place[kElements];
+#pragma unroll
+    for (uint32_t i = 0; i < kElements; ++i) {
+      const bool counts = (asked >> i & 1) != 0;
+      bin[i] = counts ? (equal ? index[i] : largest - key[i]) >> shift
+                      : kShortBins + threadIdx.x % kWarp;
+      place[i] = atomicAdd(&scratch.bins[bin[i]], 1u);
+    }
+    __syncthreads();
+    sum_bins(scratch, params.k - above, state.cut);
+    __syncthreads();
+    cut = state.cut;
+    const bool last = cut.inside <= kMaxResidual;
+    uint32_t still = 0;
+#pragma unroll
+    for (uint32_t i = 0; i < kElements; ++i) {
+      place[i] += scratch.bins[bin[i]];
+      ptx::shared_store_if(winners + above + place[i], index[i], bin[i] < cut.bin);
+      if (bin[i] != cut.bin) continue;
+      still |= 1u << i;
+      if (last) state.residual[place[i] - cut.above] = rank_key(key[i], index[i]);
+    }
+    asked = still;
+    above += cut.above;
+    if (last) break;
+  }
+  cut.above = above;
+  __syncthreads();
+  const auto writer = make_writer(params, row_number, row, memory.pages, state);
+  write_winners(winners, cut, params.k, state, writer);
+}
+
+}  // namespace tl_topk

@@ -1,0 +1,118 @@
+// A row that one block holds in registers, selected in no order: counted whole.
+//
+// What a long row cannot afford: no floor, for every element is counted, and in so many bins that
+// few are left in the one that holds the k-th. The least and the largest element of a sample are
+// anchors enough. An element's count within its bin and the elements in better bins are its place
+// among all: winners are put where they belong in shared memory, and go out side by side.
+//
+// Where too many crowd into one bin, rows are counted again (short_rounds.cuh).
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/phase_clock.cuh"
+#include "cuda/row_memory.cuh"
+#include "cuda/select.cuh"
+#include "cuda/short_rounds.cuh"
+#include "cuda/step_queue.cuh"
+
+namespace tl_topk {
+
+// The sample: the elements of two lanes of each warp.
+constexpr uint32_t kSampledLanes = kWarp / kWarps;
+
+// Infinite elements would leave no slope.
+template <uint32_t kElements>
+__device__ __forceinline__ void put_extremes(const float (&x)[kElements], ShortScratch& scratch) {
+  constexpr uint32_t kStride = kWarp / kSampledLanes;
+  if (threadIdx.x % kStride != 0) return;
+  float largest = -INFINITY;
+  float least = INFINITY;
+#pragma unroll
+  for (uint32_t i = 0; i < kElements; ++i) {
+    const float finite = fabsf(x[i]) < INFINITY ? x[i] : NAN;  // passed over
+    largest = fmaxf(largest, finite);
+    least = fminf(least, finite);
+  }
+  scratch.extremes[threadIdx.x / kStride] = {order_key_of_number(__float_as_uint(largest)),
+                                             order_key_of_number(__float_as_uint(least))};
+}
+// From the largest element of the sample to its least. Everything falls into one bin where they are
+// equal or far apart, or none is finite. By whole warps, once all extremes are there.
+__device__ __forceinline__ ShortMap map_between_extremes(const ShortScratch& scratch) {
+  const uint2 mine = scratch.extremes[threadIdx.x % kWarp];
+  const float top = __uint_as_float(bits_of_key(__reduce_max_sync(kAllLanes, mine.x)));
+  const float low = __uint_as_float(bits_of_key(__reduce_min_sync(kAllLanes, mine.y)));
+  const float scale = __fdividef(kShortBins - 1, top - low);
+  const float shift = top * scale;
+  const bool usable = scale >= 0.0f && fabsf(shift) < INFINITY;
+  return usable ? ShortMap{-scale, shift} : ShortMap{0.0f, 0.0f};
+}
+
+// Of a mapped launch, is one word wanted of each winner, which this block alone can tell?
+__device__ __forceinline__ bool counts_whole(const MappedParams& params) {
+  return params.only == OnlyOutput::kSlots || params.only == OnlyOutput::kRagged;
+}
+
+// Rows that are longer than k.
+template <Dtype D, int kLoadsLog2, bool kMapped>
+__device__ __forceinline__ void select_short(const Params<kMapped>& params, uint32_t row_number,
+                                             const Row<D>& row, const SharedMemory& memory) {
+  constexpr int kLoads = 1 << kLoadsLog2;
+  constexpr uint32_t kPerVector = Row<D>::kPerVector;
+  constexpr uint32_t kElements = kLoads * kPerVector;
+  SharedState& state = memory.state;
+  ShortScratch& scratch = state.short_row;
+
+  const Deal deal(row.vectors(), kLoadsLog2, 0, 0, kSideBySide<Scope::kBlock, 0>);
+  uint4 loaded[kLoads];
+  load_step<D, kLoads, false>(row, deal, deal.step(0), loaded);
+  clear_round(state);
+  open_pages(params, state);
+  mask_step<D, kLoads>(row, deal, deal.step(0), loaded);
+  float x[kElements];
+  widen_step<D, kLoads>(loaded, row.flip, x);
+  put_extremes(x, scratch);
+  __syncthreads();
+  mark(kPhaseRead);
+  ask_for_mapping(params, row_number, memory.pages, state);
+  const ShortMap map = map_between_extremes(scratch);
+  mark(kPhaseFloor);
+
+  uint32_t bin[kElements];
+  uint32_t place[kElements];  // among those of its bin, then among all
+#pragma unroll
+  for (uint32_t i = 0; i < kElements; ++i) {
+    // NaN, which is all that lies outside the row, is counted where nobody looks, each lane's
+    // elsewhere: that takes no branch.
+    bin[i] = x[i] == x[i] ? map(x[i]) : kShortBins + threadIdx.x % kWarp;
+  }
+#pragma unroll
+  for (uint32_t i = 0; i < kElements; ++i) place[i] = atomicAdd(&scratch.bins[bin[i]], 1u);
+  __syncthreads();
+  mark(kPhaseCount);
+  sum_bins(scratch, params.k, state.cut);
+  __syncthreads();
+  mark(kPhaseCut);
+  const TableCut cut = state.cut;
+  const auto writer = make_writer(params, row_number, row, memory.pages, state);
+  if (ptx::unlikely(cut.inside > kMaxResidual || !kWith<Part::kPairs>)) {
+    return select_in_rounds<D, kLoadsLog2, kMapped>(params, row_number);
+  }
+  auto* const winners = reinterpret_cast<uint32_t*>(memory.list);
+#pragma unroll
+  for (uint32_t i = 0; i < kElements; ++i) place[i] += scratch.bins[bin[i]];
+#pragma unroll
+  for (uint32_t i = 0; i < kElements; ++i) {
+    const uint32_t index = row.index(deal.vector(i / kPerVector, 0)) + i % kPerVector;
+    ptx::shared_store_if(winners + place[i], index, bin[i] < cut.bin);
+    if (bin[i] == cut.bin) state.residual[place[i] - cut.above] = Entry{x[i], index}.rank();
+  }
+  __syncthreads();
+  mark(kPhaseEmit);
+  write_winners(winners, cut, params.k, state, writer);
+  mark(kPhaseSelect);
+  record_phases(blockIdx.x);
+}
+
+}  // namespace tl_topk
