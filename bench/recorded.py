@@ -11,6 +11,7 @@ from bench.marked import anchor, replaced
 from bench.regret_tables import ready_table, scored_table
 from bench.results import (
     ENGINES_SUITE,
+    FLOORS_SUITE,
     FUSED_SUITE,
     HINT_SUITE,
     HOST_SUITE,
@@ -45,6 +46,7 @@ _SECTIONS = {
     HINT_SUITE: ("What a hint could gain, microseconds", ()),
     HOST_SUITE: ("What a call costs the CPU", ("host",)),
     PHASES_SUITE: ("Where a launch spends its time", ("phases",)),
+    FLOORS_SUITE: ("What stands in the way of one row: the same launch doing less, k = 2048", ()),
     "ablation": ("What each part of the kernel gains: the same without it", ()),
     FUSED_SUITE: ("Scores and selection in one kernel, or one after the other", ("crossover",)),
     READY_SUITE: ("The dispatcher's choices by the best of all candidates", ("regret",)),
@@ -109,6 +111,13 @@ _NOTES = {
         " slower, above all at a no-op in Python."
     ),
     PHASES_SUITE: "Of the block that takes longest; the rest is launch and drain.",
+    FLOORS_SUITE: (
+        "Once a process has used several streams a dozen times, every kernel of a graph begins about"
+        " a third of a microsecond later, until it ends: all other figures here are of that state,"
+        " as engines have several. *Read and written*: the row once, and k indices. *Blocks met"
+        " once*: the same, where each block of the cluster tells the next what it has read before"
+        " it writes."
+    ),
     FUSED_SUITE: (
         "Bold: a target that the way dispatched misses."
         " *Separate* is a kernel that scores and `dsmem`, launched during it; *without overlap* the"

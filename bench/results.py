@@ -15,8 +15,8 @@ from typing import Any
 from bench.cases import Case, as_dict, from_dict, length_name
 
 __all__ = [
-    "ENGINES_SUITE", "EXACT", "FUSED_SUITE", "HINT_SUITE", "HOST_SUITE", "OURS", "PHASES_SUITE",
-    "READY_SUITE", "RESULTS", "SCORED_SUITE", "TIES", "Document", "Measurement", "Phases",
+    "ENGINES_SUITE", "EXACT", "FLOORS_SUITE", "FUSED_SUITE", "HINT_SUITE", "HOST_SUITE", "OURS",
+    "PHASES_SUITE", "READY_SUITE", "RESULTS", "SCORED_SUITE", "TIES", "Document", "Measurement", "Phases",
     "Scoring", "command_line", "is_our_call", "is_right", "load", "sha256",
 ]  # fmt: skip
 
@@ -28,6 +28,7 @@ HOST_SUITE = "host_overhead"  # nanoseconds of the CPU by call
 ENGINES_SUITE = "engines"  # what engines call: microseconds by problem and way
 HINT_SUITE = "hint"  # what a hint could gain: the same
 PHASES_SUITE = "phases"  # where a launch spends its time: Phases
+FLOORS_SUITE = "floors"  # launches that do less than a selection
 FUSED_SUITE = "fused"  # scores and selection together, and apart: Scoring
 READY_SUITE = "regret_ready"  # every candidate of the dispatcher: bench.contest.Contest
 SCORED_SUITE = "regret_scored"  # the same where the scores are made first

@@ -8,10 +8,11 @@ from typing import TypeAlias
 
 from rich.table import Table as ConsoleTable
 
-from bench.cases import Case
+from bench.cases import Case, length_name
 from bench.published import best_peer, founding
 from bench.results import (
     ENGINES_SUITE,
+    FLOORS_SUITE,
     FUSED_SUITE,
     HINT_SUITE,
     HOST_SUITE,
@@ -109,6 +110,23 @@ def _phases_table(document: Document) -> Table:
                 f"{launch.launch_us:.2f}",
             ]
             for launch in launches
+        ],
+    )
+
+
+def _floors_table(document: Document) -> Table:
+    """A row a width and state, what is done across."""
+    names = list(document.results[-1]["us"])
+    return Table(
+        ["row", "process has used", *(f"{name}, us" for name in names), "target, us"],
+        [
+            [
+                length_name(result["width"]),
+                result["state"],
+                *(f"{result['us'][n]:.2f}" if n in result["us"] else "-" for n in names),
+                f"{result['target_us']:g}",
+            ]
+            for result in document.results
         ],
     )
 
@@ -308,6 +326,7 @@ _EXTRA_COLUMNS = {
 _OWN_TABLES: dict[str, Callable[[Document], Table]] = {
     HOST_SUITE: _host_table,
     PHASES_SUITE: _phases_table,
+    FLOORS_SUITE: _floors_table,
     FUSED_SUITE: _fused_table,
     ENGINES_SUITE: _engines_table,
     HINT_SUITE: _engines_table,

@@ -6,6 +6,9 @@ what lies above, and counts that by bins. Rows here are made for one problem, fr
 configuration: they say something false in exactly the elements that are sampled, or fill a list, a
 table or a bin to the brim. Where the kernel changes they are still right answers to check, only no
 longer aimed; that they are aimed is what test_kernel_emulated.py checks.
+
+A row that one block counts whole has neither floor nor list (csrc/cuda/short_row.cuh), and tests of
+its own, test_short_rows.py; but where an order is asked for, it is sampled as others are.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from reference import bits_of, from_bits, quantize
+from reference import Order, bits_of, from_bits, quantize
 from sample_plan import GROUPS, MOST_GROUPS, THREADS, WARP, SamplePlan, plan_sample
 from tl_topk._ffi import exports
 from zoo import Rows, ulps_above
@@ -42,6 +45,7 @@ class Deal:
 
     Attributes:
         k, dtype: of the problem.
+        order: for which the kernel samples the row: any, unless that one is counted whole.
         block: that lists it.
         group: that it belongs to, some lanes of every other warp; -1: it is not loaded.
         loaded: does a thread load it for the sample?
@@ -51,12 +55,13 @@ class Deal:
         per_vector: elements of 16 bytes.
         period: elements from where one stretch of the sample may begin to where the next may.
         blocks: that share the row.
-        room: survivors that a block can list.
+        room: survivors that a block can list; there is a queue of loads beside the list.
         steps: loads that a block makes one after another.
     """
 
     k: int
     dtype: str
+    order: Order
     block: Ints
     group: Ints
     loaded: NDArray[np.bool_]
@@ -90,15 +95,19 @@ class Deal:
 
 
 def deal(rows: int, width: int, k: int, dtype: str) -> Deal:
-    """As an H200 launches the problem, unordered."""
+    """As an H200 launches the problem: unordered, but by index where one block counts it whole."""
     config = exports.launch_config(rows, width, k, dtype, "any", True, True, H200, 0)
+    entries, queue = _staging(config)
+    order: Order = "any"
+    if config.scope == "block" and entries == _RESIDENT:
+        order = "index"  # in registers as well, and with the same list
+        config = exports.launch_config(rows, width, k, dtype, order, True, True, H200, 0)
     per_vector = 4 if dtype == "float32" else 8
     blocks, loads = config.blocks_per_row, config.vectors_per_thread
     warps = THREADS // WARP
     vectors = -(-width // per_vector)
     steps = max(1, -(-vectors // (loads * THREADS * blocks)))
     alone = config.scope == "block"
-    entries, queue = _staging(config)
     side_by_side = not alone and queue == 0
     # Of chunks of one vector a lane.
     stream = np.arange(width) // per_vector // WARP // (steps * (loads if side_by_side else 1))
@@ -134,6 +143,7 @@ def deal(rows: int, width: int, k: int, dtype: str) -> Deal:
     return Deal(
         k=k,
         dtype=dtype,
+        order=order,
         block=block,
         group=group,
         loaded=group >= 0,
@@ -143,20 +153,13 @@ def deal(rows: int, width: int, k: int, dtype: str) -> Deal:
         per_vector=per_vector,
         period=period,
         blocks=blocks,
-        room=_room(config),
+        room=_GRID_ENTRIES // blocks if config.scope == "grid" else config.threads * entries,
         steps=steps,
     )
 
 
 def group_of(thread: Ints, groups: int) -> Ints:
     return thread % groups
-
-
-def _room(config: exports.LaunchConfig) -> int:
-    """Survivors that a block can list; there is a queue of loads beside the list."""
-    if config.scope == "grid":
-        return _GRID_ENTRIES // config.blocks_per_row
-    return config.threads * _staging(config)[0]
 
 
 def _staging(config: exports.LaunchConfig) -> tuple[int, int]:
@@ -174,7 +177,7 @@ class Kernel(NamedTuple):
     """What csrc/cuda/select_launch.cuh tells kernels of one dtype apart by, mapped or not.
 
     Attributes:
-        name: of the template.
+        name: of the template; beside each "short" there is a "select" for what maps or sorts.
         scope: what works on a row.
         loads: vectors that a thread loads a step.
         entries: survivors that a thread has room for.
@@ -194,7 +197,8 @@ def kernel_of(rows: int, width: int, k: int, dtype: str, blocks: int = 0) -> Ker
     if config.large_k or config.scope == "grid":
         return Kernel("large_k" if config.large_k else "grid", config.scope)
     entries, queue = _staging(config)
-    return Kernel("select", config.scope, config.vectors_per_thread, entries, queue > 0)
+    name = "short" if config.scope == "block" and entries == _RESIDENT else "select"
+    return Kernel(name, config.scope, config.vectors_per_thread, entries, queue > 0)
 
 
 def anchored(given: Deal, rest: float = -1.0) -> tuple[Floats, float]:

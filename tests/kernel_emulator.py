@@ -144,7 +144,7 @@ class EmulatedKernels:
             assert (outer[-MARGIN:] == CANARY).all()
         return {name: x[MARGIN:-MARGIN].reshape(rows, k) for name, x in found.items()}
 
-    def watch(self, scores: Raw, rows: int, k: int) -> Watched:
+    def watch(self, scores: Raw, rows: int, k: int, order: Order) -> Watched:
         """What is sampled of a row, one of so many that a launch has, and what follows from it."""
         memory = np.empty(len(scores) + 64, bits_of(scores).dtype)
         first = -memory.ctypes.data % 16 // memory.itemsize
@@ -154,9 +154,10 @@ class EmulatedKernels:
         anchors = np.full((_MOST_BLOCKS, 3), np.nan, np.float32)
         plan = np.zeros(len(fields(SamplePlan)), np.uint8)
         blocks = self.library.emulated_sample(
-            *(_pointer(memory[first:]), rows, len(scores), k),
+            *(_pointer(memory[first:]), rows, len(scores), k, ORDERS.index(order)),
             *map(_pointer, (sample, maxima, anchors, plan)),
         )
+        assert blocks > 0, "one block counts the whole row"
         seen = SamplePlan(*plan[:-1].tolist(), bool(plan[-1]))
         return Watched(sample[:blocks], maxima[:blocks], anchors[:blocks], seen)
 

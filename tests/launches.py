@@ -2,7 +2,8 @@
 
 By asking for blocks: as the library chooses them, some kernels serve dozens of rows and more alone,
 and racecheck takes as long for every one of their accesses. tests/test_launches.py shows that no
-problem is served by another kernel than those here.
+problem is served by another kernel than those here. Rows that one block holds in registers have one
+for free order and one for all others: each launch is to be made in free order and sorted.
 """
 
 from __future__ import annotations

@@ -26,7 +26,8 @@ def launched(dtype: str) -> list[Kernel]:
 
 @pytest.mark.parametrize(("dtype", "kernels"), list(zip(DTYPES, (16, 14, 14), strict=True)))
 def test_each_launch_has_a_kernel_of_its_own(dtype: str, kernels: int) -> None:
-    """As many as csrc/cuda/select_launch.cuh names for the dtype, with a mapping and without."""
+    """As many as csrc/cuda/select_launch.cuh names for the dtype, with a mapping and without, where
+    those that are "short" and their counterparts count as one."""
     assert len(set(launched(dtype))) == len(launched(dtype)) == kernels
 
 

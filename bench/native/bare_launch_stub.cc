@@ -1,7 +1,8 @@
-// Stands in for bare_launch.cu where there is no CUDA compiler.
+// Stands in for bare_launch.cu and floors.cu where there is no CUDA compiler.
 #include <stdexcept>
 
 #include "bare_launch.h"
+#include "floors.h"
 
 namespace tl_topk_bench {
 namespace {
@@ -18,5 +19,6 @@ void prepare_bare_launch(const tl_topk::TopKArgs&, void*) { no_cuda(); }
 void bare_launch() { no_cuda(); }
 void bare_driver_launch() { no_cuda(); }
 void launch(const tl_topk::TopKArgs&, void*) { no_cuda(); }
+void launch_floor(Floor, const tl_topk::TopKArgs&, void*) { no_cuda(); }
 
 }  // namespace tl_topk_bench

@@ -1,4 +1,4 @@
-// What bench/host_overhead.py measures with, as TVM FFI functions in a library of their own: the
+// What bench/host_overhead.py and bench/floors.py measure with, as TVM FFI functions in a library of their own: the
 // product carries no code for benchmarks.
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/extra/c_env_api.h>
@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "bare_launch.h"
+#include "floors.h"
 
 namespace tl_topk_bench {
 namespace {
@@ -73,6 +74,12 @@ void time_library(DLTensor* scores, DLTensor* indices, OptionalTensor values, DL
 
 void nothing(DLTensor* times) { time_nothing(static_cast<int64_t*>(times->data), times->shape[0]); }
 
+// `floor` counts as Floor does.
+void launch_floor_of(int64_t floor, DLTensor* scores, DLTensor* indices) {
+  launch_floor(static_cast<Floor>(floor), make_args(*scores, *indices, std::nullopt),
+               current_stream(*scores));
+}
+
 // For pybind_call.cc, which knows nothing of this library but an address.
 void launch_pointers(const void* scores, int64_t width, int32_t* indices, int64_t k, void* values,
                      void* stream) {
@@ -92,5 +99,6 @@ TVM_FFI_DLL_EXPORT_TYPED_FUNC(time_driver, time_driver)
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(time_library, time_library)
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(nothing, nothing)
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(launch_address, launch_address)
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(launch_floor, launch_floor_of)
 
 }  // namespace tl_topk_bench

@@ -44,27 +44,21 @@ __device__ __forceinline__ void sum_bins(ShortScratch& scratch, uint32_t k, Tabl
          second ? count.y : count.x, 0};
 }
 
-// What is written of a winner: one word, and the rest where there is any.
+// What is written of a winner.
 template <Dtype D>
 struct PlainWriter {
   Output<D, false> out;
 
-  __device__ __forceinline__ void word(uint32_t slot, uint32_t index) const {
-    out.indices[slot] = static_cast<int32_t>(index);
-  }
-  __device__ __forceinline__ bool has_rest() const { return out.has_values(); }
-  __device__ __forceinline__ void rest(uint32_t slot, uint32_t index) const {
-    out.values()[slot] = out.row.first[index];
+  __device__ __forceinline__ void operator()(uint32_t slot, uint32_t index) const {
+    out.write(slot, index);
   }
 };
 struct WordWriter {
   OnlyWords words;
 
-  __device__ __forceinline__ void word(uint32_t slot, uint32_t index) const {
+  __device__ __forceinline__ void operator()(uint32_t slot, uint32_t index) const {
     words.put(slot, index, words.of(0, index, true), true);
   }
-  __device__ __forceinline__ bool has_rest() const { return false; }
-  __device__ __forceinline__ void rest(uint32_t, uint32_t) const {}
 };
 template <Dtype D>
 __device__ __forceinline__ PlainWriter<D> make_writer(const KernelParams& params,
@@ -83,17 +77,10 @@ __device__ __forceinline__ WordWriter make_writer(const MappedParams& params, ui
 template <typename Writer>
 __device__ __forceinline__ void write_winners(const uint32_t* winners, const TableCut& cut,
                                               uint32_t k, const SharedState& state,
-                                              const Writer& writer) {
-#pragma unroll 4
-  for (uint32_t i = threadIdx.x; i < cut.above; i += kThreads) writer.word(i, winners[i]);
-  if (writer.has_rest()) {
-    for (uint32_t i = threadIdx.x; i < cut.above; i += kThreads) writer.rest(i, winners[i]);
-  }
-  rank_residual(state.residual, cut, k, [&](uint32_t slot, uint64_t rank, uint32_t) {
-    const uint32_t index = index_of_rank(rank);
-    writer.word(slot, index);
-    if (writer.has_rest()) writer.rest(slot, index);
-  });
+                                              const Writer& write) {
+  for (uint32_t i = threadIdx.x; i < cut.above; i += kThreads) write(i, winners[i]);
+  rank_residual(state.residual, cut, k,
+                [&](uint32_t slot, uint64_t rank, uint32_t) { write(slot, index_of_rank(rank)); });
 }
 
 // The row from the beginning, read again: in a function of its own, which takes no register of the
@@ -183,8 +170,8 @@ __device__ __noinline__ void select_in_rounds(const Params<kMapped>& params, uin
   }
   cut.above = above;
   __syncthreads();
-  const auto writer = make_writer(params, row_number, row, memory.pages, state);
-  write_winners(winners, cut, params.k, state, writer);
+  const auto write = make_writer(params, row_number, row, memory.pages, state);
+  write_winners(winners, cut, params.k, state, write);
 }
 
 }  // namespace tl_topk

@@ -95,7 +95,7 @@ __device__ __forceinline__ void select_short(const Params<kMapped>& params, uint
   __syncthreads();
   mark(kPhaseCut);
   const TableCut cut = state.cut;
-  const auto writer = make_writer(params, row_number, row, memory.pages, state);
+  const auto write = make_writer(params, row_number, row, memory.pages, state);
   if (ptx::unlikely(cut.inside > kMaxResidual || !kWith<Part::kPairs>)) {
     return select_in_rounds<D, kLoadsLog2, kMapped>(params, row_number);
   }
@@ -110,7 +110,7 @@ __device__ __forceinline__ void select_short(const Params<kMapped>& params, uint
   }
   __syncthreads();
   mark(kPhaseEmit);
-  write_winners(winners, cut, params.k, state, writer);
+  write_winners(winners, cut, params.k, state, write);
   mark(kPhaseSelect);
   record_phases(blockIdx.x);
 }

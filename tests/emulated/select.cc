@@ -18,6 +18,12 @@ constexpr bool kMapped = true;
 constexpr bool kMapped = false;
 #endif
 
+// By a kernel of its own, where nothing is mapped: see find_resident_kernel.
+bool is_counted_whole(const LaunchConfig& c) {
+  return c.scope == Scope::kBlock && !c.large_k && c.entries_per_thread == kResident &&
+         c.sort_entries == 0;
+}
+
 template <Scope S, bool kRagged>
 void run(const LaunchConfig& c, const Params<kMapped>& params) {
   if (c.large_k) return large_k_kernel<kDtype, S, kMapped>(params);
@@ -28,9 +34,9 @@ void run(const LaunchConfig& c, const Params<kMapped>& params) {
   switch (c.entries_per_thread) {
     case kResident:
       if constexpr (!kMapped && S == Scope::kBlock) {
-        if (c.sort_entries == 0) {
+        if (is_counted_whole(c)) {
           return kDtype == Dtype::kFloat32 && two ? short_kernel<kDtype, kMostLoads - 1>(params)
-                                                   : short_kernel<kDtype, 0>(params);
+                                                  : short_kernel<kDtype, 0>(params);
         }
       }
       if (kDtype == Dtype::kFloat32 && two) {
@@ -133,12 +139,14 @@ __attribute__((visibility("default"))) void emulated_topk(const void* scores, lo
 }
 
 // What the blocks of the first of so many rows sample, and what they make of it: see Watch. Returns
-// how many blocks share a row; of each there are so many places.
+// how many blocks share a row; of each there are so many places. 0: they sample nothing.
 __attribute__((visibility("default"))) int emulated_sample(
-    const void* scores, int rows, int width, int k, float (*sample)[kThreads][Watch::kMostElements],
-    float (*maxima)[kMostGroups], Anchors* anchors, SamplePlan* plan) {
-  const Problem problem = problem_of(rows, width, k, static_cast<int>(Order::kAny));
+    const void* scores, int rows, int width, int k, int order,
+    float (*sample)[kThreads][Watch::kMostElements], float (*maxima)[kMostGroups], Anchors* anchors,
+    SamplePlan* plan) {
+  const Problem problem = problem_of(rows, width, k, order);
   const LaunchConfig c = configure(problem, 0);
+  if (is_counted_whole(c)) return 0;
   auto params = params_of(problem, c);
   params.scores = scores;
   params.set_rows({nullptr, false}, {nullptr, false});

@@ -103,19 +103,18 @@ void every_problem_fits_every_device() {
 }
 
 void rows_get_clusters_while_they_fit() {
-  const auto blocks = [](int64_t rows, int64_t width) {
+  const auto blocks = [](int64_t rows, int64_t width, Order order = Order::kAny, int64_t k = 2048) {
     Problem p;
     p.rows = rows;
     p.width = width;
-    p.k = 2048;
+    p.k = k;
+    p.order = order;
     return choose_launch(p, kH200).blocks_per_row;
   };
-  CHECK(blocks(1, 2048) == 1);
-  CHECK(blocks(1, 3000) == 4);
-  CHECK(blocks(1, 4096) == 8);
+  CHECK(blocks(1, 4097) == 8);
   CHECK(blocks(1, 16384) == 8);
   CHECK(blocks(1, 32768) == 16);
-  CHECK(blocks(16, 4096) == 4);
+  CHECK(blocks(16, 4097) == 4);
   CHECK(blocks(1, 65536) == 16);
   CHECK(blocks(16, 65536) == 4);
   CHECK(blocks(64, 65536) == 2);
@@ -124,6 +123,36 @@ void rows_get_clusters_while_they_fit() {
   CHECK(blocks(1, 1048576) == 16);
   CHECK(blocks(1, 4194304) == 64);
   CHECK(blocks(16, 4194304) == 4);
+  // What one block counts whole it takes alone; in an order it guesses a floor, and shares more.
+  for (const int64_t rows : {1, 16, 4096}) {
+    for (const int64_t width : {1, 2048, 3000, 4096}) CHECK(blocks(rows, width) == 1);
+    CHECK(blocks(rows, 4096, Order::kAny, 1) == 1);
+    CHECK(blocks(rows, 4096, Order::kAny, 4096) == 1);
+  }
+  for (const Order order : {Order::kIndex, Order::kValue}) {
+    CHECK(blocks(1, 2048, order) == 1);
+    CHECK(blocks(1, 3000, order) == 4);
+    CHECK(blocks(1, 4096, order) == 8);
+    CHECK(blocks(16, 4096, order) == 4);
+    CHECK(blocks(1, 4097, order) == 8);
+  }
+  CHECK(blocks(1, 4096, Order::kAny, 4097) == 8);  // by the kernel for large k
+}
+
+void short_rows_are_taken_at_once() {
+  for (const Dtype dtype : {Dtype::kFloat32, Dtype::kBFloat16}) {
+    for (const int64_t width : {1, 2048, 2049, 4096, 4097}) {
+      Problem p;
+      p.rows = 1;
+      p.width = width;
+      p.k = 512;
+      p.dtype = dtype;
+      const LaunchConfig alone = choose_launch(p, kH200, 1);
+      CHECK((alone.entries_per_thread == tl_topk::kResident) == (width <= 4096));
+      const bool one_load = width <= (dtype == Dtype::kFloat32 ? 2048 : 4096);
+      CHECK((alone.vectors_per_thread == 1) == one_load);
+    }
+  }
 }
 
 bool refuses(const Problem& p, const DeviceFacts& device, int64_t blocks_per_row = 0) {
@@ -198,6 +227,7 @@ void what_cannot_be_launched_is_refused() {
 int main() {
   every_problem_fits_every_device();
   rows_get_clusters_while_they_fit();
+  short_rows_are_taken_at_once();
   mapped_launches_have_room_for_pages();
   callers_may_ask_for_blocks();
   what_cannot_be_launched_is_refused();
