@@ -4,8 +4,8 @@
     python -m bench.floors [--output FILE.json]
 
 In the launch that the library makes for a row: nothing; reading the row once and writing k indices;
-the same, where each block tells the next what it has read before it writes; and the selection. By CUDA graphs, on
-inputs that do not lie in L2, as everywhere in these benchmarks.
+the same, where each block tells the next what it has read before it writes; and the selection. By
+CUDA graphs, on inputs that do not lie in L2, as everywhere in these benchmarks.
 
 All of it twice, for a launch takes longer in a process that has used several streams: there every
 kernel of a graph begins about a third of a microsecond later, whatever it is, from some dozen
@@ -57,7 +57,7 @@ class _EarlyTimer(GraphTimer):
 
 
 def _use_other_streams() -> None:
-    other = torch.cuda.Stream()
+    other = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     word = torch.zeros(1, device="cuda")
     for _ in range(64):
         word.add_(1)

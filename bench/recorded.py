@@ -72,11 +72,6 @@ _HELD_AGAINST = "Bold: a target that is missed, or a peer that is faster."
 _NOTES = {
     "short": _HELD_AGAINST,
     "grid": _HELD_AGAINST,
-    "options": (
-        "At this commit blocks with rows of their own waited for a row's end at every step, which"
-        " made 4096 rows of 32K and of 128K slower. That is undone, but not measured again: as it"
-        " was before they are in [options_cdeafe3.json](results/options_cdeafe3.json)."
-    ),
     "seed": "Columns named *published* were measured by others, on a GB300.",
     "hostile": "Ours alone. Bold: above what is allowed.",
     "ablation": (
@@ -112,9 +107,9 @@ _NOTES = {
     ),
     PHASES_SUITE: "Of the block that takes longest; the rest is launch and drain.",
     FLOORS_SUITE: (
-        "Once a process has used several streams a dozen times, every kernel of a graph begins about"
-        " a third of a microsecond later, until it ends: all other figures here are of that state,"
-        " as engines have several. *Read and written*: the row once, and k indices. *Blocks met"
+        "Once a process has used several streams a dozen times, every kernel of a graph begins"
+        " about a third of a microsecond later, until it ends: all other figures here are of that"
+        " state, as engines have several. *Read and written*: the row once, and k indices. *Blocks met"
         " once*: the same, where each block of the cluster tells the next what it has read before"
         " it writes."
     ),

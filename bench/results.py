@@ -16,8 +16,8 @@ from bench.cases import Case, as_dict, from_dict, length_name
 
 __all__ = [
     "ENGINES_SUITE", "EXACT", "FLOORS_SUITE", "FUSED_SUITE", "HINT_SUITE", "HOST_SUITE", "OURS",
-    "PHASES_SUITE", "READY_SUITE", "RESULTS", "SCORED_SUITE", "TIES", "Document", "Measurement", "Phases",
-    "Scoring", "command_line", "is_our_call", "is_right", "load", "sha256",
+    "PHASES_SUITE", "READY_SUITE", "RESULTS", "SCORED_SUITE", "TIES", "Document", "Measurement",
+    "Phases", "Scoring", "command_line", "is_our_call", "is_right", "load", "sha256",
 ]  # fmt: skip
 
 #: Begins the name of every contender of this project.

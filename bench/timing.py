@@ -77,9 +77,9 @@ class GraphTimer:
     No input lies in L2: a graph reads every slot once (or slots that are larger than L2 in turn),
     and before each replay a larger buffer is swept. The sweep also hides the start of the graph.
 
-    The first few graphs of a process can replay their kernels faster than all graphs do later.
-    Engines have dozens, so a few are made and dropped before anything is timed: every figure is of
-    the state that lasts.
+    In a process that has used a single stream a kernel of a graph begins sooner than in any other
+    (:mod:`bench.floors`), and graphs count among the streams. Engines have dozens, so a few are
+    made and dropped before anything is timed: every figure is of the state that lasts.
     """
 
     _SWEEP_BYTES = 1 << 30

@@ -1,5 +1,5 @@
-// What bench/host_overhead.py and bench/floors.py measure with, as TVM FFI functions in a library of their own: the
-// product carries no code for benchmarks.
+// What bench/host_overhead.py and bench/floors.py measure with, as TVM FFI functions in a library
+// of their own: the product carries no code for benchmarks.
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/extra/c_env_api.h>
 #include <tvm/ffi/function.h>
