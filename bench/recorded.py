@@ -109,9 +109,9 @@ _NOTES = {
     FLOORS_SUITE: (
         "Once a process has used several streams a dozen times, every kernel of a graph begins"
         " about a third of a microsecond later, until it ends: all other figures here are of that"
-        " state, as engines have several. *Read and written*: the row once, and k indices. *Blocks met"
-        " once*: the same, where each block of the cluster tells the next what it has read before"
-        " it writes."
+        " state, as engines have several. *Read and written*: the row once, and k indices. *Blocks"
+        " met once*: the same, where each block of the cluster tells the next what it has read"
+        " before it writes."
     ),
     FUSED_SUITE: (
         "Bold: a target that the way dispatched misses."

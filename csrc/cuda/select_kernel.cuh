@@ -11,6 +11,8 @@
 //
 // That is exact if the bin lies above the floor; all blocks see whether it does. Where the
 // sample misled, or a list overflowed, all blocks find the threshold by exact digits instead.
+//
+// Short rows that one block takes alone, in no order, go another way: short_row.cuh.
 #pragma once
 
 #include <cstdint>
