@@ -10,6 +10,7 @@ constexpr Dtype kDtype = Dtype::kBFloat16;
 
 template __global__ void block_kernel<kDtype, 0, kResident, false, false>(
     const __grid_constant__ KernelParams);
+template __global__ void short_kernel<kDtype, 0>(const __grid_constant__ KernelParams);
 template __global__ void block_kernel<kDtype, 1, kFewEntries, false, false>(
     const __grid_constant__ KernelParams);
 template __global__ void block_kernel<kDtype, 0, kResident, false, true>(
