@@ -11,11 +11,10 @@ import argparse
 import dataclasses
 import json
 import secrets
-from datetime import datetime, timezone
 from pathlib import Path
 
-from bench.machine import commit, machine
-from bench.results import RESULTS, Document
+from bench.machine import new_document
+from bench.results import RESULTS
 from tl_topk.backends import BACKENDS
 from tl_topk.check import fuzz, save_case
 from tl_topk.placement import best_backend
@@ -36,13 +35,11 @@ def main() -> None:
     device = BACKENDS[arguments.backend].device_type
     output = arguments.output or RESULTS / f"check_{arguments.backend}.json"
     rows = arguments.rows or _ROWS[device]
-    document = Document(
-        suite="check",
-        command=f"python -m bench.check --backend {arguments.backend} --rows {rows}"
+    document = new_document(
+        "check",
+        f"python -m bench.check --backend {arguments.backend} --rows {rows}"
         f" --seed {arguments.seed}",
-        commit=commit(),
-        date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        machine=machine(device),
+        device,
     )
     print(f"backend {arguments.backend}, seed {arguments.seed}", flush=True)
     report = fuzz(arguments.backend, arguments.seed, arguments.seconds, rows)

@@ -16,12 +16,11 @@ import os
 import shutil
 import subprocess
 import sys
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from bench.machine import commit, machine
-from bench.results import RESULTS, Document, command_line
+from bench.machine import new_document
+from bench.results import RESULTS, command_line
 
 __all__ = ["ONLY_ON_A_GPU", "main"]
 
@@ -146,13 +145,7 @@ def main() -> None:
     parser.add_argument("--python-at-least", type=float, default=95)
     parser.add_argument("--native-at-least", type=float, default=90)
     arguments, of_pytest = parser.parse_known_args()
-    document = Document(
-        suite="coverage",
-        command=command_line("bench.coverage"),
-        commit=commit(),
-        date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        machine=machine("cpu"),
-    )
+    document = new_document("coverage", command_line("bench.coverage"), "cpu")
     status = _measure(_build(), of_pytest)
     document.results = [_of_python(), _of_native()]
     document.complete = status == 0

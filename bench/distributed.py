@@ -20,7 +20,6 @@ import statistics
 import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
-from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -32,8 +31,8 @@ from torch import Tensor
 
 import tl_topk
 import tl_topk.distributed
-from bench.machine import commit, machine
-from bench.results import EXACT, OURS, RESULTS, Document, command_line
+from bench.machine import new_document
+from bench.results import EXACT, OURS, RESULTS, command_line
 from bench.timing import timing_event
 from tl_topk.distributed.agreement import Agreement, agreed, the_group
 from tl_topk.distributed.exchange import all_gather, all_reduce
@@ -285,13 +284,8 @@ def record(
 def serve(rank: int, ranks: int, store: str, shapes: list[Shape], output: Path) -> None:
     torch.cuda.set_device(rank)
     dist.init_process_group("nccl", init_method=f"file://{store}", rank=rank, world_size=ranks)
-    document = Document(
-        suite=SUITE,
-        command=os.environ["BENCH_COMMAND"],
-        commit=commit(),
-        date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        machine=machine("cuda") | {"gpus": ranks, "nccl": nccl_version()},
-    )
+    document = new_document(SUITE, os.environ["BENCH_COMMAND"], "cuda")
+    document.machine |= {"gpus": ranks, "nccl": nccl_version()}
     bench = Bench()
     for shape in shapes:
         for result in measure(bench, shape):

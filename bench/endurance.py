@@ -19,7 +19,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +26,8 @@ import torch
 from torch import Tensor
 
 import tl_topk
-from bench.machine import commit, machine
-from bench.results import RESULTS, Document, command_line
+from bench.machine import new_document
+from bench.results import RESULTS, command_line
 from tl_topk.check.certificate import Selection, certify
 
 __all__ = ["PHASES", "Stage", "main"]
@@ -367,13 +366,7 @@ def main() -> None:
         phase = (PHASES | _CHILDREN)[arguments.phase]
         print(json.dumps(phase.run(arguments.replays, arguments.backend)))
         return
-    document = Document(
-        suite="endurance",
-        command=command_line("bench.endurance"),
-        commit=commit(),
-        date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        machine=machine("cuda"),
-    )
+    document = new_document("endurance", command_line("bench.endurance"), "cuda")
     groups = [[name] for name in PHASES if PHASES[name].alone]
     groups.append([name for name in PHASES if not PHASES[name].alone])
     for group in groups:

@@ -20,7 +20,6 @@ import argparse
 import runpy
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,8 +33,8 @@ from bench.cases import Case, length_name
 from bench.contenders import our_plan
 from bench.exact import Answer, judge
 from bench.inputs import Inputs, make_inputs
-from bench.machine import commit, machine
-from bench.results import ENGINES_SUITE, EXACT, HINT_SUITE, RESULTS, Document, command_line
+from bench.machine import new_document
+from bench.results import ENGINES_SUITE, EXACT, HINT_SUITE, RESULTS, command_line
 from bench.tables import console_table
 from bench.timing import GraphTimer, Launch
 from bench.variants import BUILD, Variant, load_variant
@@ -233,13 +232,7 @@ def main() -> None:
     output: Path = options.output or RESULTS / f"{suite}.json"
     if not torch.cuda.is_available():
         parser.error("torch sees no GPU")
-    document = Document(
-        suite=suite,
-        command=command_line("bench.engines"),
-        commit=commit(),
-        date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        machine=machine("cuda"),
-    )
+    document = new_document(suite, command_line("bench.engines"), "cuda")
     timer = GraphTimer()
     for calls in _hinted(timer) if options.hint else _called(timer):
         document.results += [asdict(call) for call in calls]

@@ -8,10 +8,9 @@ the same, where each block tells the next what it has read before it writes; and
 CUDA graphs, on inputs that do not lie in L2, as everywhere in these benchmarks.
 
 All of it twice, for a launch takes longer in a process that has used several streams: there every
-kernel of a graph begins about a third of a microsecond later, whatever it is, from some dozen
-changes between streams on and until the process ends; graphs count among the streams. Engines have
-several, so all other figures here are of that state; floors of hardware are often told of the
-other. Each row has a process of its own, which measures three graphs before it makes more.
+kernel of a graph begins later, whatever it is. Engines have several, so all other figures here are
+of that state; floors of hardware are often told of the other. Graphs made and replayed can bring it
+about too, so each row has a process of its own, which measures three before it makes more.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,8 +30,8 @@ from torch import Tensor
 
 from bench.exact import Answer
 from bench.host_overhead import load_native
-from bench.machine import commit, machine
-from bench.results import FLOORS_SUITE, RESULTS, Document
+from bench.machine import new_document
+from bench.results import FLOORS_SUITE, RESULTS
 from bench.tables import console_table
 from bench.targets import TARGETS, K, M
 from bench.timing import GraphTimer
@@ -107,13 +105,7 @@ def main() -> None:
     if options.width is not None:
         print(json.dumps(list(_measure(options.width))))
         return
-    document = Document(
-        suite=FLOORS_SUITE,
-        command="python -m bench.floors",
-        commit=commit(),
-        date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        machine=machine("cuda"),
-    )
+    document = new_document(FLOORS_SUITE, "python -m bench.floors", "cuda")
     for width in WIDTHS:
         command = [sys.executable, "-m", "bench.floors", "--width", str(width)]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)

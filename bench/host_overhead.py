@@ -17,7 +17,6 @@ import statistics
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
@@ -29,9 +28,9 @@ from rich.table import Table
 from torch import Tensor
 
 import tl_topk
-from bench.machine import commit, machine
+from bench.machine import new_document
 from bench.overhead_peers import Launcher, custom_op, pybind11_call, tilelang_call
-from bench.results import HOST_SUITE, RESULTS, Document
+from bench.results import HOST_SUITE, RESULTS
 from bench.timing import noise_of
 
 __all__ = ["main"]
@@ -382,13 +381,10 @@ def main() -> None:
     options = parser.parse_args()
     if options.device == "cuda" and not torch.cuda.is_available():
         parser.error("torch sees no GPU: pass --device cpu")
-    document = Document(
-        suite=HOST_SUITE,
-        command="python -m bench.host_overhead"
-        + (" --device cpu" if options.device == "cpu" else ""),
-        commit=commit(),
-        date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        machine=machine(options.device),
+    document = new_document(
+        HOST_SUITE,
+        "python -m bench.host_overhead" + (" --device cpu" if options.device == "cpu" else ""),
+        options.device,
     )
     document.results, document.absent = measure(options.device)
     document.complete = True

@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,8 +26,8 @@ from torch import Tensor
 
 import tl_topk
 from bench.exact import Answer
-from bench.machine import commit, machine
-from bench.results import EXACT, FUSED_SUITE, RESULTS, Document, Scoring
+from bench.machine import new_document
+from bench.results import EXACT, FUSED_SUITE, RESULTS, Scoring
 from bench.tables import console_table
 from bench.targets import K, M
 from bench.tile import cycles_per_us
@@ -306,13 +305,7 @@ def main() -> None:
         for path in export(programs.values(), ARCH, options.compile):
             Console().print(path.name)
         return
-    document = Document(
-        suite=FUSED_SUITE,
-        command="python -m bench.indexer_topk",
-        commit=commit(),
-        date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        machine=machine("cuda"),
-    )
+    document = new_document(FUSED_SUITE, "python -m bench.indexer_topk", "cuda")
     timer = GraphTimer()
     with_one_query: dict[int, float] = {}
     for case in CASES:

@@ -5,17 +5,25 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import torch
 
 import tl_topk
+from bench.results import Document
 from bench.timing import timing_event
 
-__all__ = ["commit", "machine"]
+__all__ = ["commit", "machine", "new_document"]
 
 _ROOT = Path(__file__).parents[1]
+
+
+def new_document(suite: str, command: str, device: str) -> Document:
+    """Of a run that begins now, here."""
+    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    return Document(suite, command, commit(), now, machine(device))
 
 
 def machine(device: str) -> dict[str, Any]:

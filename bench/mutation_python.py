@@ -16,11 +16,10 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from datetime import datetime, timezone
 from pathlib import Path
 
-from bench.machine import commit, machine
-from bench.results import RESULTS, Document
+from bench.machine import new_document
+from bench.results import RESULTS
 
 __all__ = ["main"]
 
@@ -63,13 +62,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=900, help="mutants are tried, at most")
     parser.add_argument("--output", type=Path, default=RESULTS / "mutation_python.json")
     arguments = parser.parse_args()
-    document = Document(
-        suite="mutation",
-        command="python -m bench.mutation_python",
-        commit=commit(),
-        date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        machine=machine("cpu"),
-    )
+    document = new_document("mutation", "python -m bench.mutation_python", "cpu")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for path in (*_COPIED, "pyproject.toml"):

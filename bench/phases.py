@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +25,8 @@ from bench.cases import Case
 from bench.contenders import Ours
 from bench.exact import judge
 from bench.inputs import Inputs, make_inputs
-from bench.machine import commit, machine
-from bench.results import PHASES_SUITE, RESULTS, Document, Phases, is_right
+from bench.machine import new_document
+from bench.results import PHASES_SUITE, RESULTS, Phases, is_right
 from bench.session import print_document
 from bench.targets import K, M
 from bench.timing import GraphTimer, Launch
@@ -108,13 +107,7 @@ def main(output: Path) -> None:
         module = load_variant(BUILD / "libtl_topk_phases.so")
     except FileNotFoundError as error:
         raise click.ClickException(str(error)) from error
-    document = Document(
-        suite=PHASES_SUITE,
-        command="python -m bench.phases",
-        commit=commit(),
-        date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        machine=machine("cuda"),
-    )
+    document = new_document(PHASES_SUITE, "python -m bench.phases", "cuda")
     timer = GraphTimer()
     for case in CASES:
         try:

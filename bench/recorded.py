@@ -107,11 +107,10 @@ _NOTES = {
     ),
     PHASES_SUITE: "Of the block that takes longest; the rest is launch and drain.",
     FLOORS_SUITE: (
-        "Once a process has used several streams a dozen times, every kernel of a graph begins"
-        " about a third of a microsecond later, until it ends: all other figures here are of that"
-        " state, as engines have several. *Read and written*: the row once, and k indices. *Blocks"
-        " met once*: the same, where each block of the cluster tells the next what it has read"
-        " before it writes."
+        "In a process that has used several streams every kernel of a graph begins about a third of"
+        " a microsecond later. All other figures here are of that state, as engines have several."
+        " *Read and written*: the row once, and k indices. *Blocks met once*: the same, where each"
+        " block of the cluster tells the next what it has read before it writes."
     ),
     FUSED_SUITE: (
         "Bold: a target that the way dispatched misses."

@@ -19,13 +19,12 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timezone
 from pathlib import Path
 
 from bench.contest import READY, SCORED, Contest, Question
-from bench.machine import commit, machine
+from bench.machine import new_document
 from bench.regret_candidates import Candidates, ReadyCandidates, ScoredCandidates
-from bench.results import READY_SUITE, RESULTS, SCORED_SUITE, Document, load
+from bench.results import READY_SUITE, RESULTS, SCORED_SUITE, load
 from bench.timing import noise_of
 from tl_topk.calibrate import GraphClock, launches_for
 
@@ -81,14 +80,10 @@ def main() -> None:
     suite, questions = (READY_SUITE, READY) if ready else (SCORED_SUITE, SCORED)
     path = options.output or RESULTS / f"{suite}.json"
     candidates: Candidates = ReadyCandidates() if ready else ScoredCandidates()
-    document = Document(
-        suite=suite,
-        command=f"python -m bench.regret {options.which} --seconds {options.seconds:g}",
-        commit=commit(),
-        date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        machine=machine("cuda") | candidates.facts(),
-        absent=candidates.absent(),
-    )
+    command = f"python -m bench.regret {options.which} --seconds {options.seconds:g}"
+    document = new_document(suite, command, "cuda")
+    document.machine |= candidates.facts()
+    document.absent = candidates.absent()
     if path.exists() and (found := load(path)).commit == document.commit:
         document.results = found.results
     done = {Contest.from_dict(result).question for result in document.results}

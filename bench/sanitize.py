@@ -27,11 +27,10 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from bench.results import RESULTS, Document, command_line
+from bench.results import RESULTS, command_line
 
 __all__ = ["PROFILER", "TOOLS", "Outcome", "Ran", "kernels_of_library", "main", "shares", "verdict"]
 
@@ -160,16 +159,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=600, help="no test is begun after them")
     parser.add_argument("--output", type=Path, default=RESULTS / "sanitizer.json")
     arguments = parser.parse_args()
-    from bench.machine import commit, machine  # torch, which takes its time
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started ends as well
-    document = Document(
-        suite="sanitizer",
-        command=command_line("bench.sanitize"),
-        commit=commit(),
-        date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        machine=machine("cuda"),
-    )
+    from bench.machine import new_document  # torch, which takes its time
+
+    document = new_document("sanitizer", command_line("bench.sanitize"), "cuda")
     every, some = (_test_ids(marker, arguments.keyword) for marker in ("sanitizer", "racecheck"))
     workers = shares(arguments.tools.split(","), arguments.processes)
     ids = {tool: some if tool in (PROFILER, "racecheck") else every for tool in workers}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime, timezone
 from pathlib import Path
 from time import monotonic
 from types import FrameType
@@ -14,7 +13,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from bench.machine import commit, machine
+from bench.machine import new_document
 from bench.results import OURS, Document, is_right, load
 from bench.runner import choose_contenders, make_timer, measure
 from bench.suites import Suite
@@ -56,14 +55,8 @@ def run_suite(
     contenders, absent = choose_contenders(suite)
     for contender, reason in absent.items():
         click.echo(f"without {contender}: {reason}", err=True)
-    document = Document(
-        suite=suite.name,
-        command=command,
-        commit=commit(),
-        date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        machine=machine(suite.device),
-        absent=absent,
-    )
+    document = new_document(suite.name, command, suite.device)
+    document.absent = absent
     if resume and path is not None and path.exists():
         document = _gone_on_with(load(path), document)
     total = len(suite.cases) * len(contenders)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,8 @@ from torch import Tensor
 
 import tl_topk
 from bench.exact import Answer
-from bench.machine import commit, machine
-from bench.results import RESULTS, Document, command_line
+from bench.machine import new_document
+from bench.results import RESULTS, command_line
 from bench.timing import GraphTimer, Launch
 from tl_topk._ffi import Shards
 from tl_topk.distributed.rule import part_bytes, slots_of, stride_of
@@ -145,13 +144,7 @@ def main() -> None:
     options = parser.parse_args()
     if not torch.cuda.is_available():
         parser.error("torch sees no GPU")
-    document = Document(
-        suite=SUITE,
-        command=command_line("bench.shard_stages"),
-        commit=commit(),
-        date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        machine=machine("cuda"),
-    )
+    document = new_document(SUITE, command_line("bench.shard_stages"), "cuda")
     timer = GraphTimer()
     for stages in (merges(timer), selections(timer)):
         for each in stages:

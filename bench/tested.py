@@ -13,14 +13,13 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from bench.machine import commit, machine
-from bench.results import RESULTS, Document
+from bench.machine import new_document
+from bench.results import RESULTS
 
 __all__ = ["counts", "main"]
 
@@ -44,12 +43,10 @@ def main() -> None:
     if len(sys.argv) < 3:
         raise SystemExit(__doc__)
     name, what, *arguments = sys.argv[1:]
-    document = Document(
-        suite="tests",
-        command=f"python -m pytest {shlex.join(arguments)}",
-        commit=commit(),
-        date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        machine=machine("cuda" if torch.cuda.is_available() else "cpu"),
+    document = new_document(
+        "tests",
+        f"python -m pytest {shlex.join(arguments)}",
+        "cuda" if torch.cuda.is_available() else "cpu",
     )
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:

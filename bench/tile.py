@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import replace
-from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,9 +25,9 @@ from bench.cases import Case
 from bench.contenders import Contender, with_outputs
 from bench.exact import Answer
 from bench.inputs import Inputs, make_inputs
-from bench.machine import commit, machine
+from bench.machine import new_document
 from bench.phases import phases_of
-from bench.results import OURS, RESULTS, Document, Phases
+from bench.results import OURS, RESULTS, Phases
 from bench.targets import K, M
 from bench.tilelang_example import LONGEST, example_program
 from bench.timing import GraphTimer, Launch, timing_event
@@ -195,13 +194,7 @@ def _launch(
 def main(output: Path) -> None:
     if not torch.cuda.is_available():
         raise click.ClickException("phases need a GPU, and torch sees none")
-    document = Document(
-        suite=_SUITE,
-        command="python -m bench.tile",
-        commit=commit(),
-        date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        machine=machine("cuda"),
-    )
+    document = new_document(_SUITE, "python -m bench.tile", "cuda")
     timer = GraphTimer()
     for case in _CASES:
         for cluster in (1, CLUSTER):

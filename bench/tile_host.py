@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,8 @@ import torch
 
 import tl_topk
 from bench.host_overhead import python_series, take_turns
-from bench.machine import commit, machine
-from bench.results import RESULTS, Document
+from bench.machine import new_document
+from bench.results import RESULTS
 from bench.timing import noise_of
 from tl_topk.problem import Problem
 from tl_topk.tile.pipelined import program, specialise
@@ -107,13 +106,7 @@ def measure() -> list[dict[str, Any]]:
 def main(output: Path) -> None:
     if not torch.cuda.is_available():
         raise click.ClickException("kernels need a GPU, and torch sees none")
-    document = Document(
-        suite=_SUITE,
-        command="python -m bench.tile_host",
-        commit=commit(),
-        date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        machine=machine("cuda"),
-    )
+    document = new_document(_SUITE, "python -m bench.tile_host", "cuda")
     document.results += measure()
     document.complete = True
     document.save(output)

@@ -78,8 +78,8 @@ class GraphTimer:
     and before each replay a larger buffer is swept. The sweep also hides the start of the graph.
 
     In a process that has used a single stream a kernel of a graph begins sooner than in any other
-    (:mod:`bench.floors`), and graphs count among the streams. Engines have dozens, so a few are
-    made and dropped before anything is timed: every figure is of the state that lasts.
+    (:mod:`bench.floors`); the first few graphs can end that as well. Engines have dozens, so a few
+    are made and dropped before anything is timed.
     """
 
     _SWEEP_BYTES = 1 << 30

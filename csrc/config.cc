@@ -11,7 +11,7 @@ constexpr int kEntryBytes = 8;
 constexpr int kThreadsPerBlock = 512;
 constexpr int64_t kMaxElementsPerThread = 16;  // in registers
 // Elements of a row that one block takes alone: where they stay in its registers and are counted
-// whole (short_row.cuh), and otherwise. Measured on an H200.
+// whole (short_row.cuh; bench/results/regret_ready.json), and where an order is asked for.
 constexpr int64_t kMostAlone = int64_t{kThreadsPerBlock} * kMostResident;
 constexpr int64_t kMostAloneInOrder = 2048;
 // The least elements of a block, in clusters up to 8 and of 16: fewer, and meeting costs more than

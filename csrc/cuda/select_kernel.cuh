@@ -355,8 +355,7 @@ __global__ void __launch_bounds__(kThreads, kLoadsLog2 == 2 || kQueued ? 1 : 2)
     block_kernel(const __grid_constant__ Params<kMapped> params) {
   select_rows<D, Scope::kBlock, kLoadsLog2, kHeld, kQueued, kMapped, true>(params);
 }
-// Of rows that are counted whole, where nothing is mapped: apart, for it is so short that what lies
-// beside it would take its place in the instruction cache.
+// Of rows that are counted whole, where nothing is mapped: with no code but what they need.
 template <Dtype D, int kLoadsLog2>
 __global__ void __launch_bounds__(kThreads, 2)
     short_kernel(const __grid_constant__ KernelParams params) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "bin_map.h"
 #include "cuda/anchors.cuh"
 #include "cuda/block_order.cuh"
 #include "cuda/count_table.cuh"
@@ -32,17 +33,16 @@ struct MarkState {
 // Of a row that is counted whole: see short_row.cuh and short_rounds.cuh.
 constexpr uint32_t kShortBins = 1024;
 
-// Bins from the best down: as BinMap, but the bin is taken from the mantissa of a sum, which takes
-// less time than a conversion, of which a multiprocessor begins few at once. Rounding to the
-// nearest is monotone too. NaN goes to bin 0.
+// The linear map's bins from the best down. No conversion: the last place of a sum is a unit, and
+// rounding to the nearest is monotone as well. NaN goes to the worst.
 struct ShortMap {
-  float slope;  // not above 0
-  float shift;
+  BinMap linear;
 
   __device__ __forceinline__ uint32_t operator()(float x) const {
-    constexpr float kMantissaOnly = 8388608.0f;  // 2^23: the last place is a unit
-    const float place = fminf(fmaxf(fmaf(x, slope, shift), 0.0f), kShortBins - 1);
-    return __float_as_uint(place + kMantissaOnly) - __float_as_uint(kMantissaOnly);
+    constexpr float kUnits = 8388608.0f;  // 2^23
+    constexpr float kBest = kShortBins - 1;
+    const float place = fminf(fmaxf(fmaf(x, linear.scale, linear.shift), 0.0f), kBest);
+    return __float_as_uint(kUnits + kBest) - __float_as_uint(kUnits + place);
   }
 };
 

@@ -26,17 +26,11 @@ __device__ __forceinline__ void clear_round(SharedState& state) {
 __device__ __forceinline__ void sum_bins(ShortScratch& scratch, uint32_t k, TableCut& cut) {
   constexpr uint32_t kOfThread = 2;
   static_assert(kShortBins == kOfThread * kThreads);
-  const uint32_t lane = threadIdx.x % kWarp;
-  const uint32_t warp = threadIdx.x / kWarp;
   auto& mine = reinterpret_cast<uint2*>(scratch.bins)[threadIdx.x];
   const uint2 count = mine;
   const uint32_t both = count.x + count.y;
-  const uint32_t upto = warp_inclusive_sum(both);
-  if (lane == kWarp - 1) scratch.warp_sums[warp] = upto;
-  __syncthreads();
-  const uint32_t before =
-      __reduce_add_sync(kAllLanes, lane < warp ? scratch.warp_sums[lane % kWarps] : 0);
-  const uint32_t better = before + upto - both;
+  uint32_t total = 0;
+  const uint32_t better = block_exclusive_sum(both, scratch.warp_sums, &total);
   mine = {better, better + count.x};
   if (better >= k || k > better + both) return;
   const bool second = k > better + count.x;

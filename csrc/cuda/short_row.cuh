@@ -37,16 +37,13 @@ __device__ __forceinline__ void put_extremes(const float (&x)[kElements], ShortS
   scratch.extremes[threadIdx.x / kStride] = {order_key_of_number(__float_as_uint(largest)),
                                              order_key_of_number(__float_as_uint(least))};
 }
-// From the largest element of the sample to its least. Everything falls into one bin where they are
-// equal or far apart, or none is finite. By whole warps, once all extremes are there.
+// Between the extremes of the sample; where none is finite they are NaN, which makes no map. By
+// whole warps, once all are there.
 __device__ __forceinline__ ShortMap map_between_extremes(const ShortScratch& scratch) {
   const uint2 mine = scratch.extremes[threadIdx.x % kWarp];
   const float top = __uint_as_float(bits_of_key(__reduce_max_sync(kAllLanes, mine.x)));
   const float low = __uint_as_float(bits_of_key(__reduce_min_sync(kAllLanes, mine.y)));
-  const float scale = __fdividef(kShortBins - 1, top - low);
-  const float shift = top * scale;
-  const bool usable = scale >= 0.0f && fabsf(shift) < INFINITY;
-  return usable ? ShortMap{-scale, shift} : ShortMap{0.0f, 0.0f};
+  return {make_bin_map(low, top, kShortBins)};
 }
 
 // Of a mapped launch, is one word wanted of each winner, which this block alone can tell?
@@ -96,7 +93,7 @@ __device__ __forceinline__ void select_short(const Params<kMapped>& params, uint
   mark(kPhaseCut);
   const TableCut cut = state.cut;
   const auto write = make_writer(params, row_number, row, memory.pages, state);
-  if (ptx::unlikely(cut.inside > kMaxResidual || !kWith<Part::kPairs>)) {
+  if (ptx::unlikely(cut.inside > kMaxResidual)) {
     return select_in_rounds<D, kLoadsLog2, kMapped>(params, row_number);
   }
   auto* const winners = reinterpret_cast<uint32_t*>(memory.list);
