@@ -51,6 +51,16 @@ struct Output {
       if (has_values()) values()[slot] = row.first[index];
     }
   }
+  // The same where the score, oriented, is at hand.
+  __device__ __forceinline__ void write_scored(uint32_t slot, uint32_t index,
+                                               const float* score) const {
+    indices[slot] = static_cast<int32_t>(index);
+    if (has_values()) write_value(slot, index, *score);
+  }
+  // Widening a NaN may have changed its bits.
+  __device__ __forceinline__ void write_value(uint32_t slot, uint32_t index, float score) const {
+    values()[slot] = score == score ? row.raw(score) : row.first[index];
+  }
   // The same once the index's slot in the cache is known.
   __device__ __forceinline__ void write(uint32_t slot, uint32_t index, const RowMapping& map,
                                         int32_t cache_slot) const {

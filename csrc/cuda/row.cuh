@@ -160,6 +160,9 @@ struct Deal {
     first = stream * steps * from_step;
   }
 
+  // Of a row that one block takes in one step: side by side what is loaded at once.
+  static __device__ __forceinline__ Deal of_one_step() { return {}; }
+
   // The i-th step to be taken, of `steps`.
   __device__ __forceinline__ uint32_t step(uint32_t i) const {
     const uint32_t step = steps / 2 + i;
@@ -175,6 +178,10 @@ struct Deal {
   __device__ __forceinline__ uint32_t vector(uint32_t u, uint32_t step) const {
     return (first + u * from_load + step * from_step) * kWarp + threadIdx.x % kWarp;
   }
+
+ private:
+  __device__ __forceinline__ Deal()
+      : first(threadIdx.x / kWarp), from_load(kWarps), from_step(1), steps(1) {}
 };
 
 }  // namespace tl_topk

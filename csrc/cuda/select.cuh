@@ -45,17 +45,14 @@ __device__ __forceinline__ uint32_t count_better(uint64_t mine, const uint64_t* 
 
 // Calls wins(slot, rank, element) for those of the at most kWarp elements of the cut's bin that are
 // among the k best, by one lane each. A warp ranks an element, or two, by one comparison a lane.
+// `other` is the lane's element, or worse than any; warps that have no element may stay away.
 template <typename F>
-__device__ __forceinline__ void rank_few(const uint64_t* residual, const TableCut& c, uint32_t k,
-                                         F&& wins) {
+__device__ __forceinline__ void rank_few(uint64_t other, uint64_t first, uint64_t second,
+                                         const TableCut& c, uint32_t k, F&& wins) {
   constexpr uint32_t kOfWarp = 2;
   static_assert(kOfWarp * kWarps == kWarp);
   const uint32_t lane = threadIdx.x % kWarp;
   const uint32_t warp = threadIdx.x / kWarp;
-  if (warp >= c.inside) return;
-  const uint64_t other = residual[lane];  // past the end lie zeros, worse than any
-  const uint64_t first = residual[warp];
-  const uint64_t second = residual[warp + kWarps];
   const uint32_t than_first = __popc(__ballot_sync(kAllLanes, other > first));
   const uint32_t than_second = __popc(__ballot_sync(kAllLanes, other > second));
   const uint32_t element = warp + lane * kWarps;  // of the first lanes
@@ -63,6 +60,20 @@ __device__ __forceinline__ void rank_few(const uint64_t* residual, const TableCu
   if (lane < kOfWarp && element < c.inside && slot < k) {
     wins(slot, lane == 0 ? first : second, element);
   }
+}
+template <typename F>
+__device__ __forceinline__ void rank_few(uint64_t other, const TableCut& c, uint32_t k, F&& wins) {
+  const uint32_t warp = threadIdx.x / kWarp;
+  rank_few(other, __shfl_sync(kAllLanes, other, warp), __shfl_sync(kAllLanes, other, warp + kWarps),
+           c, k, wins);
+}
+template <typename F>
+__device__ __forceinline__ void rank_few(const uint64_t* residual, const TableCut& c, uint32_t k,
+                                         F&& wins) {
+  const uint32_t warp = threadIdx.x / kWarp;
+  if (warp >= c.inside) return;
+  // Past the end lie zeros, worse than any.
+  rank_few(residual[threadIdx.x % kWarp], residual[warp], residual[warp + kWarps], c, k, wins);
 }
 
 // The same for at most kMaxResidual. The more there are, the fewer lanes rank one.

@@ -33,21 +33,23 @@ struct MarkState {
 // Of a row that is counted whole: see short_row.cuh and short_rounds.cuh.
 constexpr uint32_t kShortBins = 1024;
 
-// The linear map's bins from the best down. No conversion: the last place of a sum is a unit, and
-// rounding to the nearest is monotone as well. NaN goes to the worst.
+// A linear map to 0 .. 1, in bins from the best down. Saturating is free, and makes 0 of NaN, which
+// goes to `worst`. No conversion: the last place of a sum is a unit, and rounding to the nearest is
+// monotone as well.
 struct ShortMap {
   BinMap linear;
 
-  __device__ __forceinline__ uint32_t operator()(float x) const {
+  __device__ __forceinline__ uint32_t operator()(float x, uint32_t worst = kShortBins - 1) const {
     constexpr float kUnits = 8388608.0f;  // 2^23
-    constexpr float kBest = kShortBins - 1;
-    const float place = fminf(fmaxf(fmaf(x, linear.scale, linear.shift), 0.0f), kBest);
-    return __float_as_uint(kUnits + kBest) - __float_as_uint(kUnits + place);
+    const float end = __uint_as_float(__float_as_uint(kUnits) + worst);
+    const float part = __saturatef(fmaf(x, linear.scale, linear.shift));
+    return __float_as_uint(fmaf(part, -static_cast<float>(kShortBins - 1), end)) -
+           __float_as_uint(kUnits);
   }
 };
 
 struct ShortScratch {
-  __align__(16) uint32_t bins[kShortBins + kWarp];  // the last ones for what is no number
+  __align__(16) uint32_t bins[kShortBins + kWarp];  // the last ones for what does not count
   uint2 extremes[kWarp];  // keys of the largest and the least that some threads have
   uint2 range;            // of the keys of a round: the least and the largest
   uint32_t warp_sums[kWarps];

@@ -15,13 +15,11 @@
 namespace tl_topk {
 
 // No element is counted yet. A barrier must follow.
-__device__ __forceinline__ void clear_round(SharedState& state) {
+__device__ __forceinline__ void clear_bins(SharedState& state) {
   reinterpret_cast<uint2*>(state.short_row.bins)[threadIdx.x] = {0, 0};
-  if (threadIdx.x < kMaxResidual) state.residual[threadIdx.x] = 0;
-  if (threadIdx.x == 0) state.cut = TableCut::none();
 }
 
-// Replaces the count of each bin by that of all better ones, and finds the cut, if the bins hold k.
+// Replaces the count of each bin by that of all better ones, and finds the cut: the bins hold k.
 // Between barriers.
 __device__ __forceinline__ void sum_bins(ShortScratch& scratch, uint32_t k, TableCut& cut) {
   constexpr uint32_t kOfThread = 2;
@@ -43,15 +41,42 @@ template <Dtype D>
 struct PlainWriter {
   Output<D, false> out;
 
+  __device__ __forceinline__ bool reads_scores() const { return out.has_values(); }
   __device__ __forceinline__ void operator()(uint32_t slot, uint32_t index) const {
     out.write(slot, index);
+  }
+  __device__ __forceinline__ void operator()(uint32_t slot, uint32_t index,
+                                             const float* score) const {
+    out.write_scored(slot, index, score);
+  }
+  // Slots 0 .. n-1, four at a time where they lie so.
+  __device__ __forceinline__ void all(const uint32_t* index, const float* score, uint32_t n) const {
+    constexpr uint32_t kFour = 4;
+    const bool aligned = reinterpret_cast<uintptr_t>(out.indices) % sizeof(uint4) == 0;
+    const uint32_t whole = aligned ? n / kFour * kFour : 0;
+#pragma unroll 1
+    for (uint32_t i = threadIdx.x * kFour; i < whole; i += kThreads * kFour) {
+      *reinterpret_cast<uint4*>(out.indices + i) = *reinterpret_cast<const uint4*>(index + i);
+    }
+#pragma unroll 1
+    for (uint32_t i = whole + threadIdx.x; i < n; i += kThreads) {
+      out.indices[i] = static_cast<int32_t>(index[i]);
+    }
+    if (!out.has_values()) return;
+#pragma unroll 1
+    for (uint32_t i = threadIdx.x; i < n; i += kThreads) out.write_value(i, index[i], score[i]);
   }
 };
 struct WordWriter {
   OnlyWords words;
 
-  __device__ __forceinline__ void operator()(uint32_t slot, uint32_t index) const {
+  __device__ __forceinline__ bool reads_scores() const { return false; }
+  __device__ __forceinline__ void operator()(uint32_t slot, uint32_t index,
+                                             const float* = nullptr) const {
     words.put(slot, index, words.of(0, index, true), true);
+  }
+  __device__ __forceinline__ void all(const uint32_t* index, const float*, uint32_t n) const {
+    for (uint32_t i = threadIdx.x; i < n; i += kThreads) (*this)(i, index[i]);
   }
 };
 template <Dtype D>
@@ -65,16 +90,6 @@ __device__ __forceinline__ WordWriter make_writer(const MappedParams& params, ui
                                                   const Row<D>&, const uint32_t* pages,
                                                   SharedState& state) {
   return {{params, row_number, pages, state}};
-}
-
-// Those above the cut as they lie, and the best of its bin.
-template <typename Writer>
-__device__ __forceinline__ void write_winners(const uint32_t* winners, const TableCut& cut,
-                                              uint32_t k, const SharedState& state,
-                                              const Writer& write) {
-  for (uint32_t i = threadIdx.x; i < cut.above; i += kThreads) write(i, winners[i]);
-  rank_residual(state.residual, cut, k,
-                [&](uint32_t slot, uint64_t rank, uint32_t) { write(slot, index_of_rank(rank)); });
 }
 
 // The row from the beginning, read again: in a function of its own, which takes no register of the
@@ -93,7 +108,7 @@ __device__ __noinline__ void select_in_rounds(const Params<kMapped>& params, uin
   ShortScratch& scratch = state.short_row;
   Row<D> row = find_row<D>(params, row_number);
   row.fit(kThreads << kLoadsLog2);
-  const Deal deal(row.vectors(), kLoadsLog2, 0, 0, kSideBySide<Scope::kBlock, 0>);
+  const Deal deal = Deal::of_one_step();
   uint4 loaded[kLoads];
   load_step<D, kLoads, true>(row, deal, deal.step(0), loaded);
   float x[kElements];
@@ -114,7 +129,8 @@ __device__ __noinline__ void select_in_rounds(const Params<kMapped>& params, uin
   uint32_t above = 0;  // winners that earlier rounds have found
   while (true) {
     __syncthreads();  // what the last round left has been read
-    clear_round(state);
+    clear_bins(state);
+    if (threadIdx.x < kMaxResidual) state.residual[threadIdx.x] = 0;
     if (threadIdx.x == 0) scratch.range = {~0u, 0};
     __syncthreads();
     uint32_t least = ~0u;
@@ -165,7 +181,9 @@ __device__ __noinline__ void select_in_rounds(const Params<kMapped>& params, uin
   cut.above = above;
   __syncthreads();
   const auto write = make_writer(params, row_number, row, memory.pages, state);
-  write_winners(winners, cut, params.k, state, write);
+  for (uint32_t i = threadIdx.x; i < cut.above; i += kThreads) write(i, winners[i]);
+  rank_residual(state.residual, cut, params.k,
+                [&](uint32_t slot, uint64_t rank, uint32_t) { write(slot, index_of_rank(rank)); });
 }
 
 }  // namespace tl_topk

@@ -21,7 +21,7 @@ namespace tl_topk {
 // The sample: the elements of two lanes of each warp.
 constexpr uint32_t kSampledLanes = kWarp / kWarps;
 
-// Infinite elements would leave no slope.
+// Infinite elements would leave no slope, so they are passed over where there are any.
 template <uint32_t kElements>
 __device__ __forceinline__ void put_extremes(const float (&x)[kElements], ShortScratch& scratch) {
   constexpr uint32_t kStride = kWarp / kSampledLanes;
@@ -30,9 +30,18 @@ __device__ __forceinline__ void put_extremes(const float (&x)[kElements], ShortS
   float least = INFINITY;
 #pragma unroll
   for (uint32_t i = 0; i < kElements; ++i) {
-    const float finite = fabsf(x[i]) < INFINITY ? x[i] : NAN;  // passed over
-    largest = fmaxf(largest, finite);
-    least = fminf(least, finite);
+    largest = fmaxf(largest, x[i]);
+    least = fminf(least, x[i]);
+  }
+  if (ptx::unlikely(!(fmaxf(largest, -least) < INFINITY))) {
+    largest = -INFINITY;
+    least = INFINITY;
+#pragma unroll
+    for (uint32_t i = 0; i < kElements; ++i) {
+      const float finite = fabsf(x[i]) < INFINITY ? x[i] : NAN;
+      largest = fmaxf(largest, finite);
+      least = fminf(least, finite);
+    }
   }
   scratch.extremes[threadIdx.x / kStride] = {order_key_of_number(__float_as_uint(largest)),
                                              order_key_of_number(__float_as_uint(least))};
@@ -43,7 +52,56 @@ __device__ __forceinline__ ShortMap map_between_extremes(const ShortScratch& scr
   const uint2 mine = scratch.extremes[threadIdx.x % kWarp];
   const float top = __uint_as_float(bits_of_key(__reduce_max_sync(kAllLanes, mine.x)));
   const float low = __uint_as_float(bits_of_key(__reduce_min_sync(kAllLanes, mine.y)));
-  return {make_bin_map(low, top, kShortBins)};
+  return {make_bin_map(low, top, 2)};
+}
+
+// The elements up to the cut, by place.
+struct Winners {
+  uint32_t* indices;
+  float* scores;  // only those in the cut's bin, unless values are wanted
+
+  __device__ __forceinline__ explicit Winners(Entry* memory, uint32_t room)
+      : indices(reinterpret_cast<uint32_t*>(memory)),
+        scores(reinterpret_cast<float*>(indices + room)) {}
+
+  __device__ __forceinline__ uint64_t rank(uint32_t place) const {
+    return rank_key(order_key(__float_as_uint(scores[place])), indices[place]);
+  }
+};
+
+// Writes a winner of the cut's bin.
+template <typename Writer>
+struct ResidualWriter {
+  Writer write;
+  const float* scores;
+
+  __device__ __forceinline__ void operator()(uint32_t slot, uint64_t rank, uint32_t element) const {
+    write(slot, index_of_rank(rank), scores + element);
+  }
+};
+
+// More than a warp has lanes: in a function of its own, which keeps its code out of the usual way.
+template <typename Writer>
+__device__ __noinline__ void rank_many(const Winners winners, const TableCut cut, uint32_t k,
+                                       SharedState& state, const ResidualWriter<Writer> wins) {
+  if (threadIdx.x < kMaxResidual) {
+    const uint32_t element = threadIdx.x;
+    state.residual[element] = element < cut.inside ? winners.rank(cut.above + element) : 0;
+  }
+  __syncthreads();
+  rank_residual(state.residual, cut, k, wins);
+}
+
+// Those above the cut as they lie, and the best of its bin.
+template <typename Writer>
+__device__ __forceinline__ void write_winners(const Winners& winners, const TableCut& cut,
+                                              uint32_t k, SharedState& state, const Writer& write) {
+  write.all(winners.indices, winners.scores, cut.above);
+  const ResidualWriter<Writer> wins{write, winners.scores + cut.above};
+  if (ptx::unlikely(cut.inside > kWarp)) return rank_many(winners, cut, k, state, wins);
+  if (threadIdx.x / kWarp >= cut.inside) return;
+  const uint32_t lane = threadIdx.x % kWarp;
+  rank_few(lane < cut.inside ? winners.rank(cut.above + lane) : 0, cut, k, wins);
 }
 
 // Of a mapped launch, is one word wanted of each winner, which this block alone can tell?
@@ -61,10 +119,10 @@ __device__ __forceinline__ void select_short(const Params<kMapped>& params, uint
   SharedState& state = memory.state;
   ShortScratch& scratch = state.short_row;
 
-  const Deal deal(row.vectors(), kLoadsLog2, 0, 0, kSideBySide<Scope::kBlock, 0>);
+  const Deal deal = Deal::of_one_step();
   uint4 loaded[kLoads];
   load_step<D, kLoads, false>(row, deal, deal.step(0), loaded);
-  clear_round(state);
+  clear_bins(state);
   open_pages(params, state);
   mask_step<D, kLoads>(row, deal, deal.step(0), loaded);
   float x[kElements];
@@ -80,9 +138,12 @@ __device__ __forceinline__ void select_short(const Params<kMapped>& params, uint
   uint32_t place[kElements];  // among those of its bin, then among all
 #pragma unroll
   for (uint32_t i = 0; i < kElements; ++i) {
-    // NaN, which is all that lies outside the row, is counted where nobody looks, each lane's
-    // elsewhere: that takes no branch.
-    bin[i] = x[i] == x[i] ? map(x[i]) : kShortBins + threadIdx.x % kWarp;
+    // What lies beside the row is NaN. A vector of it is counted where nobody looks, each lane's
+    // elsewhere, which takes no branch. In a vector of the row it ranks behind all else, for it has
+    // no index below the length.
+    const auto first = static_cast<int32_t>(row.index(deal.vector(i / kPerVector, 0)));
+    const bool in_row = first < static_cast<int32_t>(row.length);
+    bin[i] = map(x[i], in_row ? kShortBins - 1 : kShortBins + threadIdx.x % kWarp);
   }
 #pragma unroll
   for (uint32_t i = 0; i < kElements; ++i) place[i] = atomicAdd(&scratch.bins[bin[i]], 1u);
@@ -96,14 +157,19 @@ __device__ __forceinline__ void select_short(const Params<kMapped>& params, uint
   if (ptx::unlikely(cut.inside > kMaxResidual)) {
     return select_in_rounds<D, kLoadsLog2, kMapped>(params, row_number);
   }
-  auto* const winners = reinterpret_cast<uint32_t*>(memory.list);
+  const Winners winners(memory.list, kElements * kThreads);
+  const uint32_t first_scored = write.reads_scores() ? 0 : cut.bin;
 #pragma unroll
-  for (uint32_t i = 0; i < kElements; ++i) place[i] += scratch.bins[bin[i]];
+  for (uint32_t i = 0; i < kElements; ++i) {
+    place[i] += ptx::shared_load_if(&scratch.bins[bin[i]], bin[i] <= cut.bin, 0);
+  }
 #pragma unroll
   for (uint32_t i = 0; i < kElements; ++i) {
     const uint32_t index = row.index(deal.vector(i / kPerVector, 0)) + i % kPerVector;
-    ptx::shared_store_if(winners + place[i], index, bin[i] < cut.bin);
-    if (bin[i] == cut.bin) state.residual[place[i] - cut.above] = Entry{x[i], index}.rank();
+    const bool wins = bin[i] <= cut.bin;
+    ptx::shared_store_if(winners.indices + place[i], index, wins);
+    ptx::shared_store_if(reinterpret_cast<uint32_t*>(winners.scores) + place[i],
+                         __float_as_uint(x[i]), wins && bin[i] >= first_scored);
   }
   __syncthreads();
   mark(kPhaseEmit);

@@ -394,6 +394,7 @@ inline float __fmaf_rn(float x, float y, float z) {
   const float sum = std::fma(x, y, z);
   return sum == sum ? sum : __uint_as_float(0x7fffffffu);
 }
+inline float __saturatef(float x) { return !(x > 0) ? 0 : x > 1 ? 1 : x; }
 inline unsigned __float_as_uint(float x) { return with_bits_of<unsigned>(x); }
 inline float __log2f(float x) { return std::log2(x); }
 inline float __fsqrt_rn(float x) { return std::sqrt(x); }
