@@ -1,16 +1,18 @@
-"""What stands in the way of one row: the same launch doing less than a selection.
+"""What stands in the way: the same launch doing less than a selection, and when launches begin.
 
     cmake -S . -B build -DTL_TOPK_BENCH=ON && cmake --build build
     python -m bench.floors [--output FILE.json]
 
-In the launch that the library makes for a row: nothing; reading the row once and writing k indices;
-the same, where each block tells the next what it has read before it writes; and the selection. By
-CUDA graphs, on inputs that do not lie in L2, as everywhere in these benchmarks.
+In the launch that the library makes for one row: nothing; reading the row once and writing k
+indices; the same, where each block tells the next what it has read before it writes; and the
+selection. Of several rows, the selection alone. By CUDA graphs, on inputs that do not lie in L2, as
+everywhere in these benchmarks, for all sizes that have a target.
 
 All of it twice, for a launch takes longer in a process that has used several streams: there every
 kernel of a graph begins later, whatever it is. Engines have several, so all other figures here are
-of that state; floors of hardware are often told of the other. Graphs made and replayed can bring it
-about too, so each row has a process of its own, which measures three before it makes more.
+of that state; floors of hardware are often told of the other, as those are that the targets were
+set by (an empty kernel: 0.51 us). Graphs made and replayed can bring it about too, so each size has
+a process of its own, which measures three before it makes more.
 """
 
 from __future__ import annotations
@@ -33,19 +35,18 @@ from bench.host_overhead import load_native
 from bench.machine import new_document
 from bench.results import FLOORS_SUITE, RESULTS
 from bench.tables import console_table
-from bench.targets import TARGETS, K, M
+from bench.targets import TARGETS
 from bench.timing import GraphTimer
 from tl_topk._ffi.plan import TopKPlan
 
 __all__ = ["main"]
 
 TOP = 2048
-WIDTHS = (4 * K, 16 * K, 64 * K, 256 * K, M)
 _FLOORS = {"launch": 0, "read and written": 1, "blocks met once": 2}  # as bench/native/floors.h
 _SELECTED = "selected"
 _EARLY = ("launch", _SELECTED, "read and written")  # what fits before the state changes
 _FOOTPRINT = 220 << 20  # bytes, larger than L2
-_MOST_ROWS = 2000  # of one graph
+_MOST_LAUNCHES = 2000  # of one graph
 
 
 class _EarlyTimer(GraphTimer):
@@ -66,30 +67,37 @@ def _use_other_streams() -> None:
     torch.cuda.synchronize()
 
 
-def _measure(width: int) -> Iterator[dict[str, Any]]:
-    rows = min(_FOOTPRINT // (4 * width) + 1, _MOST_ROWS)
-    scores = torch.randn(rows, width, device="cuda")
-    indices = torch.empty(rows, TOP, dtype=torch.int32, device="cuda")
+def _measure(rows: int, width: int) -> Iterator[dict[str, Any]]:
+    launches = min(_FOOTPRINT // (4 * rows * width) + 1, _MOST_LAUNCHES)
+    scores = torch.randn(launches, rows, width, device="cuda")
+    indices = torch.empty(launches, rows, TOP, dtype=torch.int32, device="cuda")
     native = load_native()
-    plan = TopKPlan(1, width, TOP, values=False, device_type="cuda")
+    plan = TopKPlan(rows, width, TOP, values=False, device_type="cuda")
     timer = _EarlyTimer()
 
-    def floor(number: int, row: Tensor, out: Tensor) -> Answer:
-        native.launch_floor(number, row, out)
+    def floor(number: int, scores: Tensor, out: Tensor) -> Answer:
+        native.launch_floor(number, scores[0], out[0])
         return Answer(out)
 
-    def selection(row: Tensor, out: Tensor) -> Answer:
-        plan.run(row, out)
+    def selection(scores: Tensor, out: Tensor) -> Answer:
+        plan.run(scores, out)
         return Answer(out)
 
     calls: dict[str, Any] = {name: partial(floor, number) for name, number in _FLOORS.items()}
     calls[_SELECTED] = selection
+    alone = (_SELECTED,)
     for state, names in (("one stream", _EARLY), ("several streams", tuple(calls))):
         us = {}
-        for name in names:
-            launches = [partial(calls[name], *pair) for pair in zip(scores, indices, strict=True)]
-            us[name] = timer.time(launches)[0].us
-        yield {"width": width, "state": state, "target_us": TARGETS[1][width], "us": us}
+        for name in names if rows == 1 else alone:
+            each = [partial(calls[name], *pair) for pair in zip(scores, indices, strict=True)]
+            us[name] = timer.time(each)[0].us
+        yield {
+            "rows": rows,
+            "width": width,
+            "state": state,
+            "target_us": TARGETS[rows][width],
+            "us": us,
+        }
         _use_other_streams()
 
 
@@ -100,14 +108,15 @@ def main() -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--output", type=Path, default=RESULTS / f"{FLOORS_SUITE}.json")
-    parser.add_argument("--width", type=int, help=argparse.SUPPRESS)  # for this process alone
+    # For a process of its own: rows and width.
+    parser.add_argument("--size", type=int, nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.width is not None:
-        print(json.dumps(list(_measure(options.width))))
+    if options.size is not None:
+        print(json.dumps(list(_measure(*options.size))))
         return
     document = new_document(FLOORS_SUITE, "python -m bench.floors", "cuda")
-    for width in WIDTHS:
-        command = [sys.executable, "-m", "bench.floors", "--width", str(width)]
+    for rows, width in ((rows, width) for rows, widths in TARGETS.items() for width in widths):
+        command = [sys.executable, "-m", "bench.floors", "--size", str(rows), str(width)]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
         document.results += json.loads(done.stdout)
         document.save(options.output)

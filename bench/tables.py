@@ -115,13 +115,13 @@ def _phases_table(document: Document) -> Table:
 
 
 def _floors_table(document: Document) -> Table:
-    """A row a width and state, what is done across."""
-    names = list(document.results[-1]["us"])
+    """A row a size and state, what is done across."""
+    names = list(document.results[1]["us"])
     return Table(
-        ["row", "process has used", *(f"{name}, us" for name in names), "target, us"],
+        ["rows x length", "process has used", *(f"{name}, us" for name in names), "target, us"],
         [
             [
-                length_name(result["width"]),
+                f"{result['rows']} x {length_name(result['width'])}",
                 result["state"],
                 *(f"{result['us'][n]:.2f}" if n in result["us"] else "-" for n in names),
                 f"{result['target_us']:g}",
