@@ -34,7 +34,7 @@ def main() -> None:
     python -m bench report                     all tables in documents, and figures, from the JSON
     python -m bench.host_overhead --help       what a call costs the CPU
     python -m bench.phases --help              where a launch spends its time
-    python -m bench.floors --help              what stands in the way of one row
+    python -m bench.floors --help              what stands in the way of a launch
 
     A run times every contender it can import (ours, torch.topk, other libraries), checks each
     answer in the same run, and keeps what it has if it is interrupted. Where git cannot

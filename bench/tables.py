@@ -124,7 +124,7 @@ def _floors_table(document: Document) -> Table:
                 f"{result['rows']} x {length_name(result['width'])}",
                 result["state"],
                 *(f"{result['us'][n]:.2f}" if n in result["us"] else "-" for n in names),
-                f"{result['target_us']:g}",
+                _bound(result["target_us"], result["us"]["selected"]),
             ]
             for result in document.results
         ],
@@ -271,17 +271,21 @@ def _ratio(above: Measurement | None, below: Measurement | None, digits: int) ->
     return f"{above.us / below.us:.{digits}f}" if both_right else "-"
 
 
-def _bound(us: float, ours: Measurement | None) -> str:
+def _bound(us: float, ours: float | None) -> str:
     """What our time is held against; bold where it is above."""
-    above = ours is not None and ours.us is not None and ours.us > us
-    return f"**{us:g}**" if above else f"{us:g}"
+    return f"**{us:g}**" if ours is not None and ours > us else f"{us:g}"
+
+
+def _our_time(measured: dict[str, Measurement]) -> float | None:
+    ours = _ours(measured)
+    return None if ours is None else ours.us
 
 
 def _target(case: Case, measured: Measured) -> str:
     us = TARGETS.get(case.rows, {}).get(case.width)
     if us is None or case != Case(case.rows, case.width):
         return "-"
-    return _bound(us, _ours(measured[case]))
+    return _bound(us, _our_time(measured[case]))
 
 
 def _published(series: dict[int, float]) -> Callable[[Case, Measured], str]:
@@ -291,7 +295,7 @@ def _published(series: dict[int, float]) -> Callable[[Case, Measured], str]:
 def _peer(case: Case, measured: Measured) -> tuple[str, str]:
     """The best one's time, measured elsewhere, and its name."""
     peer = best_peer(case.rows, case.width, case.k)
-    return (_bound(peer[1], _ours(measured[case])), peer[0]) if peer else ("-", "-")
+    return (_bound(peer[1], _our_time(measured[case])), peer[0]) if peer else ("-", "-")
 
 
 _GAIN = _Column(
