@@ -16,9 +16,9 @@ template <Dtype D>
 KernelSymbol find_kernel(const LaunchConfig& config, bool ragged);
 
 template <Dtype D>
-KernelSymbol find_mapped_kernel(const LaunchConfig& config);
-extern template KernelSymbol find_mapped_kernel<Dtype::kFloat32>(const LaunchConfig&);
-extern template KernelSymbol find_mapped_kernel<Dtype::kFloat16>(const LaunchConfig&);
-extern template KernelSymbol find_mapped_kernel<Dtype::kBFloat16>(const LaunchConfig&);
+KernelSymbol find_mapped_kernel(const LaunchConfig& config, bool ragged);
+extern template KernelSymbol find_mapped_kernel<Dtype::kFloat32>(const LaunchConfig&, bool);
+extern template KernelSymbol find_mapped_kernel<Dtype::kFloat16>(const LaunchConfig&, bool);
+extern template KernelSymbol find_mapped_kernel<Dtype::kBFloat16>(const LaunchConfig&, bool);
 
 }  // namespace tl_topk

@@ -2,6 +2,6 @@
 
 namespace tl_topk {
 
-template KernelSymbol find_mapped_kernel<Dtype::kBFloat16>(const LaunchConfig&);
+template KernelSymbol find_mapped_kernel<Dtype::kBFloat16>(const LaunchConfig&, bool);
 
 }  // namespace tl_topk

@@ -19,7 +19,7 @@ struct Kernels {
 
 template <Dtype D>
 Kernels kernels_of(const LaunchConfig& config, bool mapped) {
-  if (mapped) return {find_mapped_kernel<D>(config), find_mapped_kernel<D>(config)};
+  if (mapped) return {find_mapped_kernel<D>(config, true), find_mapped_kernel<D>(config, false)};
   return {find_kernel<D>(config, true), find_kernel<D>(config, false)};
 }
 

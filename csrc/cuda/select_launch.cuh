@@ -40,11 +40,12 @@ template <Dtype D>
 constexpr int kMostLoadsLog2 = D == Dtype::kFloat32 ? 2 : 1;
 
 // That of clusters whose shares go through a queue, with what short rows take besides only where
-// there may be some: the longer a kernel, the less of it the instruction cache holds.
+// there may be some: the longer a kernel, the less of it the instruction cache holds. Of mapped
+// launches in float32 alone, which indexers score in: more kernels would take long to compile.
 template <Dtype D, bool kMapped, int kHeld>
 KernelSymbol find_queued_kernel(bool ragged) {
   constexpr int kLoadsLog2 = kMostLoadsLog2<D>;
-  if constexpr (!kMapped) {
+  if constexpr (!kMapped || D == Dtype::kFloat32) {
     if (!ragged) return symbol_of<cluster_kernel<D, kLoadsLog2, kHeld, true, kMapped, false>>();
   }
   return symbol_of<cluster_kernel<D, kLoadsLog2, kHeld, true, kMapped>>();
@@ -88,8 +89,8 @@ KernelSymbol find_kernel(const LaunchConfig& config, bool ragged) {
 }
 
 template <Dtype D>
-KernelSymbol find_mapped_kernel(const LaunchConfig& config) {
-  return find_either<D, true>(config, true);
+KernelSymbol find_mapped_kernel(const LaunchConfig& config, bool ragged) {
+  return find_either<D, true>(config, ragged);
 }
 
 }  // namespace tl_topk
