@@ -77,8 +77,9 @@ SamplePlan sample_of(const Problem& problem, const LaunchConfig& c, int entries,
     const auto loads = static_cast<uint32_t>(c.vectors_per_thread);
     plan = plan_first_step(width, k, per_vector, loads, threads);
   } else {
-    const uint32_t loads = sample_loads(c.scope, per_vector, queued);
-    plan = plan_sample(width, k, per_vector, loads, threads, sample_groups(entries, queued));
+    const uint32_t loads = sample_loads(c.scope, width, per_vector, queued);
+    plan =
+        plan_sample(width, k, per_vector, loads, threads, sample_groups(c.scope, entries, queued));
   }
   plan.fit(problem.order);
   return plan;
@@ -99,38 +100,46 @@ bool fit_at_once(int64_t all_blocks, int cluster, const DeviceFacts& device) {
   return false;
 }
 
-bool takes_many_steps(const LaunchConfig& c, const Problem& problem) {
-  return problem.width > c.blocks_per_row * kStepsOfCluster * kElementsPerStep;
+int log2_of(int power_of_two) {
+  int log2 = 0;
+  while (1 << log2 < power_of_two) ++log2;
+  return log2;
 }
 
-// Several clusters for each row, up to `most_blocks`, if they are to be had: where one would read
-// it in many steps and leaves much of the GPU idle. Of the largest alone: with few rows, that is,
-// for smaller ones are slow where the sample misleads.
+// Steps of the row that one cluster of a grid would rather take alone.
+uint32_t steps_alone(const LaunchConfig& grid, const Problem& problem) {
+  return steps_of_cluster(static_cast<uint32_t>(log2_of(grid.blocks_per_row / grid.cluster_blocks)),
+                          element_size(problem.dtype));
+}
+
+// Several clusters for each row if they are to be had: as many blocks as asked for, or 0: where one
+// cluster would read it in many steps and leaves much of the GPU idle. Of the largest alone: with
+// few rows, that is, for smaller ones are slow where the sample misleads.
 bool widen_to_grid(LaunchConfig& c, const Problem& problem, const DeviceFacts& device,
-                   int64_t most_blocks) {
+                   int64_t asked_for) {
   if (c.large_k || c.cluster_blocks != kClusterSizes.back()) return false;
   LaunchConfig grid = c;
   grid.scope = Scope::kGrid;
+  const int64_t most_blocks =
+      asked_for > 0 ? std::min<int64_t>(asked_for, kMaxGridBlocks) : kMaxGridBlocks;
   while (2 * grid.blocks_per_row <= most_blocks &&
          fit_at_once(2 * problem.rows * grid.blocks_per_row, c.cluster_blocks, device)) {
     grid.blocks_per_row *= 2;
   }
   if (grid.blocks_per_row == c.blocks_per_row) return false;
+  const int64_t alone = c.blocks_per_row * kElementsPerStep * steps_alone(grid, problem);
+  if (asked_for == 0 && problem.width <= alone) return false;
 
   grid.vectors_per_thread =
       static_cast<int>(kMaxElementsPerThread) * element_size(problem.dtype) / 16;
-  grid.sample = sample_of(problem, grid, kSomeEntries, has_deep_queue(device.compute_capability));
-  // Every list must hold what its block's floor admits, and the last block what the highest does.
+  grid.sample = sample_of(problem, grid, kSomeEntries, true);
+  // Every list must hold what the floor admits.
   constexpr double kDeviations = 4.5;
   const double share = static_cast<double>(problem.width) / grid.blocks_per_row;
   const double passing = share * admitted_share(grid.sample, 0);
   const double of_floor = share * admitted_share(grid.sample, 1) - passing;
   const double most = passing + kDeviations * std::sqrt(passing + of_floor * of_floor);
-  constexpr double kOfBest = 1.5;  // times k; what lies above the highest floor, at most
-  if (most > kGridEntries / grid.blocks_per_row ||
-      kOfBest * static_cast<double>(problem.k) > kSomeEntries * kThreadsPerBlock) {
-    return false;
-  }
+  if (most > grid_room(static_cast<uint32_t>(log2_of(grid.blocks_per_row)))) return false;
   c = grid;
   c.workspace_bytes =
       kCounterBytes + problem.rows * (kMaxGridBlocks * kGridHeadBytes + kGridEntries * kEntryBytes);
@@ -188,10 +197,8 @@ LaunchConfig choose_launch(const Problem& problem, const DeviceFacts& device,
                        ? 0
                        : static_cast<int>(std::max<int64_t>(kThreadsPerBlock,
                                                             round_up_to_power_of_two(problem.k)));
-  const bool may_be_grid = blocks_per_row == 0 ? takes_many_steps(c, problem) : grid_is_asked_for;
-  const int64_t most_blocks =
-      grid_is_asked_for ? std::min<int64_t>(blocks_per_row, kMaxGridBlocks) : kMaxGridBlocks;
-  const bool is_grid = may_be_grid && widen_to_grid(c, problem, device, most_blocks);
+  const bool may_be_grid = blocks_per_row == 0 || grid_is_asked_for;
+  const bool is_grid = may_be_grid && widen_to_grid(c, problem, device, blocks_per_row);
   if (grid_is_asked_for && c.blocks_per_row != blocks_per_row) {
     refuse_blocks(blocks_per_row, device);
   }
@@ -207,10 +214,10 @@ LaunchConfig choose_launch(const Problem& problem, const DeviceFacts& device,
       c.reason = std::to_string(blocks_per_row) + " blocks per row: as asked for";
       return c;
     }
-    c.reason = std::to_string(c.blocks_per_row / c.cluster_blocks) + " clusters of " +
-               std::to_string(c.cluster_blocks) +
-               " blocks per row: one would read it in more than " +
-               std::to_string(kStepsOfCluster) + " steps, and they are to be had for all rows";
+    c.reason =
+        std::to_string(c.blocks_per_row / c.cluster_blocks) + " clusters of " +
+        std::to_string(c.cluster_blocks) + " blocks per row: one would read it in more than " +
+        std::to_string(steps_alone(c, problem)) + " steps, and they are to be had for all rows";
     return c;
   }
 

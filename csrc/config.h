@@ -21,10 +21,12 @@ enum class Scope : uint8_t {
 constexpr int64_t kMaxFastK = 4096;
 
 // Vectors a thread of the sample that all blocks of a row take: one; for 4096 elements where their
-// shares are `queued`; as many as a step loads of rows that a grid shares. The longer a row, the
-// fewer of it are wanted, and the more elements a group must have.
-TL_TOPK_HD constexpr uint32_t sample_loads(Scope scope, uint32_t per_vector, bool queued) {
-  return scope == Scope::kGrid ? 16 / per_vector : queued ? 8 / per_vector : 1;
+// shares are `queued`; for 8192 of rows of a grid longer than 2^20, of which so few are wanted that
+// less would say little. All blocks of a grid read the same lines at once, so no more than needed.
+TL_TOPK_HD constexpr uint32_t sample_loads(Scope scope, uint32_t length, uint32_t per_vector,
+                                           bool queued) {
+  const bool is_long = scope == Scope::kGrid && length > 1u << 20;
+  return (is_long ? 16 : queued ? 8 : per_vector) / per_vector;
 }
 
 // Where a block's share of a row takes several steps, it has room for this many survivors in each
@@ -38,8 +40,8 @@ constexpr int kManyEntries = 24;
 
 // Groups of the sample of a kernel whose threads have room for that many survivors: more where few
 // blocks share a row and each has many, for then fewer are counted.
-TL_TOPK_HD constexpr uint32_t sample_groups(int entries, bool queued) {
-  return entries == kSomeEntries && queued ? kMostGroups : kGroups;
+TL_TOPK_HD constexpr uint32_t sample_groups(Scope scope, int entries, bool queued) {
+  return scope != Scope::kGrid && entries == kSomeEntries && queued ? kMostGroups : kGroups;
 }
 
 // Bytes of a share of several steps that a block keeps under way in shared memory, on GPUs that
@@ -54,14 +56,23 @@ constexpr bool has_deep_queue(int capability) {
 // workspace begins with counters, which every launch leaves zeroed, as many bytes as any needs:
 // launches of several problems may take turns with one. Behind them lies what nobody reads before
 // it is written.
-constexpr int kMaxGridBlocks = 128;     // that share a row
-constexpr int kGridEntries = 40 * 512;  // of a list
+constexpr int kMaxGridBlocks = 128;      // that share a row
+constexpr int kGridEntries = 63 * 1024;  // of a list; fewer than half a word can count
 constexpr int64_t kCounterBytes = 4096;
-constexpr int64_t kGridHeadBytes = 4;           // what a block says of its list
+constexpr int64_t kGridHeadBytes = 256;  // how many of its survivors a block has in which bin
+// Entries of a segment, where so many blocks share a row.
+TL_TOPK_HD constexpr uint32_t grid_room(uint32_t blocks_log2) {
+  const uint32_t share = static_cast<uint32_t>(kGridEntries) >> blocks_log2;
+  constexpr uint32_t kMost = 1024;  // of which a thread holds two
+  return share < kMost ? share : kMost;
+}
+
 constexpr int64_t kElementsPerStep = 512 * 16;  // that a block reads at once
-// A cluster alone reads rows of up to so many steps, whatever shares the widest: what meeting in L2
-// costs, and that one block then finishes the row.
-constexpr int64_t kStepsOfCluster = 8;
+// A cluster alone reads rows of up to so many steps of float32, whatever shares the widest, for
+// meeting in L2 takes its time (bench/results/regret_ready.json).
+TL_TOPK_HD constexpr uint32_t steps_of_cluster(uint32_t clusters_log2, int element_bytes) {
+  return (clusters_log2 > 1 ? 6 : 8) * 4 / static_cast<uint32_t>(element_bytes);
+}
 
 struct LaunchConfig {
   Scope scope = Scope::kBlock;

@@ -32,7 +32,7 @@ RESIDUALS = (255, 256, 257)  # elements of one bin that are, and are not, ranked
 BINS = 128
 LINE = 8  # vectors of a line of memory
 _GOLDEN_RATIO = 0x9E3779B9  # times 2^-32
-_FIXED_SHARED_BYTES, _ENTRY_BYTES, _GRID_ENTRIES = 14 * 1024, 8, 40 * 512
+_FIXED_SHARED_BYTES, _ENTRY_BYTES, _GRID_ENTRIES = 14 * 1024, 8, 63 * 1024
 _RESIDENT = 8  # entries a thread, or elements, where a share of one step stays in registers
 _SOME = 10  # entries a thread, where few blocks share a row
 # Entries a thread, and bytes of loads under way.
@@ -116,8 +116,9 @@ def deal(rows: int, width: int, k: int, dtype: str) -> Deal:
 
     sample_loads = loads if alone else 1
     if queue > 0 and not alone:
-        sample_loads = (16 if config.scope == "grid" else 8) // per_vector
-    groups = MOST_GROUPS if entries == _SOME and queue > 0 else GROUPS
+        sample_loads = (16 if config.scope == "grid" and width > 2**20 else 8) // per_vector
+    many = entries == _SOME and queue > 0 and config.scope != "grid"
+    groups = MOST_GROUPS if many else GROUPS
     plan = plan_sample(width, k, per_vector, sample_loads, steps if alone else 0, groups)
     load, thread = np.divmod(np.arange(sample_loads * THREADS), THREADS)
     if alone:  # the middle step of each stream
@@ -140,6 +141,9 @@ def deal(rows: int, width: int, k: int, dtype: str) -> Deal:
         inside
     ]
     sampled[index[inside]] = plan.takes(load, thread, per_vector, groups)[inside]
+    room = config.threads * entries
+    if config.scope == "grid":
+        room = min(_GRID_ENTRIES // blocks, 1024)
     return Deal(
         k=k,
         dtype=dtype,
@@ -153,7 +157,7 @@ def deal(rows: int, width: int, k: int, dtype: str) -> Deal:
         per_vector=per_vector,
         period=period,
         blocks=blocks,
-        room=_GRID_ENTRIES // blocks if config.scope == "grid" else config.threads * entries,
+        room=room,
         steps=steps,
     )
 

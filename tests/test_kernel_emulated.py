@@ -253,6 +253,32 @@ def test_several_clusters_share_a_row(build: Build, dtype: str, rng: np.random.G
     kernels.check(short, 2048, "value", skew=1)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "order", "blocks"),
+    [
+        ("float32", "any", 64),
+        ("float32", "index", 32),
+        ("float32", "value", 32),
+        ("float16", "index", 32),
+        ("bfloat16", "any", 32),
+    ],
+)
+def test_a_cluster_takes_over_the_lists_of_others(
+    build: Build, dtype: str, order: Order, blocks: int, rng: np.random.Generator
+) -> None:
+    """Also lists of which it reads more than at first, those of few blocks, and such as overflow;
+    where very many crowd into a bin; rows of other lengths; and with nothing above the floor."""
+    kernels, width, k = build(dtype), 40_001, 1500
+    normal = rng.standard_normal(width)
+    chunk = np.arange(width) // 128 % blocks  # some blocks have much of a chunk
+    crowded = np.where(rng.random(width) < 0.06, 3 + 1e-3 * normal, normal)
+    for row in (normal, normal + 9 * (chunk == 5), normal + 9 * (chunk < 2), crowded, 0 * normal):
+        kernels.check(Oracle(quantize(row, dtype)), k, order, blocks=blocks)
+    two = quantize(np.stack([normal, crowded]), dtype)
+    lengths, starts = np.array([width - 9, 19_000]), np.array([3, 5])
+    kernels.check(Oracle(two, lengths, starts), k, order, blocks=blocks, skew=1)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_lengths_starts_and_special_scores(
     build: Build, dtype: str, rng: np.random.Generator

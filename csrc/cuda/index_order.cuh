@@ -81,7 +81,7 @@ __device__ __noinline__ void write_by_index(const Entry* list, const TableCut cu
                                             SharedState& state) {
   const CountTable& own = state.tables[team.rank()];
   const uint32_t above = own.count_above(cut.bin);
-  if constexpr (S == Scope::kCluster) {
+  if constexpr (S != Scope::kBlock) {
     if (!team.leads() && threadIdx.x == 0) team.expect_residual(cut.inside * sizeof(uint64_t));
     const uint32_t inside = own.count(cut.bin) - above;
 #pragma unroll 1
@@ -98,9 +98,9 @@ __device__ __noinline__ void write_by_index(const Entry* list, const TableCut cu
     const uint32_t index = list[i].index;
     const uint32_t part = index >> out.part_log2;
     team.send_mark(part, index & in_part);
-    if constexpr (S == Scope::kCluster) ptx::shared_increment(&state.marks.in_part[part], true);
+    if constexpr (S != Scope::kBlock) ptx::shared_increment(&state.marks.in_part[part], true);
   }
-  if constexpr (S == Scope::kCluster) {
+  if constexpr (S != Scope::kBlock) {
     __syncthreads();
     // The last warp, which is the last to have any of the cut's bin to rank.
     if (threadIdx.x / kWarp == kWarps - 1) team.announce_marks();

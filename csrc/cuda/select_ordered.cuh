@@ -13,7 +13,7 @@
 
 namespace tl_topk {
 
-// What all tables say.
+// What all tables say. Ends in a barrier.
 template <Scope S>
 __device__ __forceinline__ TableCut find_cut(uint32_t k, const Team<S>& team, SharedState& state) {
   team.await_tables();

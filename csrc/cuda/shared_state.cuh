@@ -16,11 +16,8 @@ constexpr uint32_t kMaxResidual = 256;  // ranked by one comparison a pair; more
 
 // See grid_meeting.cuh.
 struct GridState {
-  uint64_t all_drew;      // barrier: every block of the cluster has said whether it drew the last
-  uint64_t verdict_here;  // barrier
-  uint32_t misled;        // the verdict: not 0: all blocks find the threshold by exact digits
-  uint32_t drew_last[kMaxClusterBlocks];
-  uint32_t ticket;
+  uint64_t all_drew;  // barrier: every block of the cluster has said what it drew
+  uint32_t drawn[kMaxClusterBlocks];
 };
 
 // See index_order.cuh.

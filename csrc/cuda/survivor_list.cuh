@@ -11,7 +11,7 @@
 
 namespace tl_topk {
 
-// A list of survivors that a block fills: in its shared memory, or its segment of a grid's list.
+// A list of survivors that a block fills, in its shared memory.
 struct SharedList {
   Entry* entries;
   uint32_t capacity;
@@ -28,20 +28,6 @@ struct SharedList {
   __device__ __forceinline__ Cursor at(uint32_t place) const {
     return {static_cast<uint32_t>(__cvta_generic_to_shared(entries + place))};
   }
-};
-struct GlobalList {
-  Entry* entries;
-  uint32_t capacity;
-
-  struct Cursor {
-    Entry* entry;
-
-    __device__ __forceinline__ void put_if(float score, uint32_t index, bool enabled) {
-      ptx::store_if(reinterpret_cast<uint2*>(entry), {__float_as_uint(score), index}, enabled);
-      entry += enabled;
-    }
-  };
-  __device__ __forceinline__ Cursor at(uint32_t place) const { return {entries + place}; }
 };
 
 // Where a warp's lanes put `count` elements each into a list that the block shares.

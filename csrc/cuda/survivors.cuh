@@ -102,10 +102,20 @@ struct HeldEntries {
   // Puts the list in order, without those that have no bin. All threads hold theirs, and `table` is
   // what they counted.
   __device__ __forceinline__ void sort(const CountTable& table) const {
+    for_each([&](uint32_t u) { put_if(list + place_in(table, u), entry[u], bin[u] >= 0); });
+  }
+  // The same into another list, in global memory.
+  __device__ __forceinline__ void sort(const CountTable& table, Entry* to) const {
     for_each([&](uint32_t u) {
-      const uint32_t at = table.count_above(static_cast<uint32_t>(bin[u])) + place[u];
-      put_if(list + at, entry[u], bin[u] >= 0);
+      const Entry& e = entry[u];
+      ptx::store_if(reinterpret_cast<uint2*>(to + place_in(table, u)),
+                    {__float_as_uint(e.score), e.index}, bin[u] >= 0);
     });
+  }
+
+ private:
+  __device__ __forceinline__ uint32_t place_in(const CountTable& table, uint32_t u) const {
+    return table.count_above(static_cast<uint32_t>(bin[u])) + place[u];
   }
 };
 

@@ -250,4 +250,12 @@ class Team<Scope::kCluster> {
   uint32_t size_log2_;
 };
 
+// The cluster that finishes a row which several have read: it finds all tables in L2.
+template <>
+class Team<Scope::kGrid> : public Team<Scope::kCluster> {
+ public:
+  using Team<Scope::kCluster>::Team;
+  __device__ void await_tables() const {}
+};
+
 }  // namespace tl_topk

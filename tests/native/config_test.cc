@@ -29,10 +29,12 @@ bool plans_its_sample(const Problem& p, const LaunchConfig& c) {
   const auto width = static_cast<uint32_t>(p.width);
   const auto k = static_cast<uint32_t>(p.k);
   const auto of_step = static_cast<uint32_t>(c.vectors_per_thread);
-  const uint32_t loads = c.scope == Scope::kGrid ? 16 / per_vector
-                         : c.queue_bytes > 0     ? 8 / per_vector
-                                                 : 1;
-  const bool few_blocks = c.entries_per_thread == tl_topk::kSomeEntries && c.queue_bytes > 0;
+  const bool is_grid = c.scope == Scope::kGrid;
+  const uint32_t loads = is_grid && width > 1 << 20     ? 16 / per_vector
+                         : is_grid || c.queue_bytes > 0 ? 8 / per_vector
+                                                        : 1;
+  const bool few_blocks =
+      !is_grid && c.entries_per_thread == tl_topk::kSomeEntries && c.queue_bytes > 0;
   const uint32_t groups = few_blocks ? 128 : 64;
   tl_topk::SamplePlan plan = c.scope == Scope::kBlock
                                  ? tl_topk::plan_first_step(width, k, per_vector, of_step, 512)
@@ -103,8 +105,10 @@ void every_problem_fits_every_device() {
 }
 
 void rows_get_clusters_while_they_fit() {
-  const auto blocks = [](int64_t rows, int64_t width, Order order = Order::kAny, int64_t k = 2048) {
+  const auto blocks = [](int64_t rows, int64_t width, Order order = Order::kAny, int64_t k = 2048,
+                         Dtype dtype = Dtype::kFloat32) {
     Problem p;
+    p.dtype = dtype;
     p.rows = rows;
     p.width = width;
     p.k = k;
@@ -120,8 +124,14 @@ void rows_get_clusters_while_they_fit() {
   CHECK(blocks(64, 65536) == 2);
   CHECK(blocks(4096, 65536) == 1);
   // Several clusters where one would take too long, and never more than fit.
-  CHECK(blocks(1, 1048576) == 16);
-  CHECK(blocks(1, 4194304) == 64);
+  constexpr int64_t kAlone = 786432;
+  CHECK(blocks(1, kAlone) == 16);
+  CHECK(blocks(1, kAlone + 1) == 64);
+  CHECK(blocks(1, 16777216) == 64);
+  CHECK(blocks(1, 2 * kAlone, Order::kAny, 2048, Dtype::kFloat16) == 16);
+  CHECK(blocks(1, 2 * kAlone + 1, Order::kAny, 2048, Dtype::kFloat16) == 64);
+  CHECK(blocks(2, 1048576) == 16);  // two clusters a row gain less
+  CHECK(blocks(2, 1048577) == 32);
   CHECK(blocks(16, 4194304) == 4);
   // What one block counts whole it takes alone; in an order it guesses a floor, and shares more.
   for (const int64_t rows : {1, 16, 4096}) {

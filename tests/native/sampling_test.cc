@@ -151,14 +151,17 @@ Launch launch_of(int64_t rows, uint32_t width, uint32_t k, Dtype dtype) {
   const auto per_vector = static_cast<uint32_t>(16 / tl_topk::element_size(dtype));
   const uint32_t loads = c.scope == Scope::kBlock
                              ? static_cast<uint32_t>(c.vectors_per_thread)
-                             : tl_topk::sample_loads(c.scope, per_vector, c.queue_bytes > 0);
-  return {c, k, per_vector, loads, tl_topk::sample_groups(c.entries_per_thread, c.queue_bytes > 0)};
+                             : tl_topk::sample_loads(c.scope, width, per_vector, c.queue_bytes > 0);
+  return {c, k, per_vector, loads,
+          tl_topk::sample_groups(c.scope, c.entries_per_thread, c.queue_bytes > 0)};
 }
 
 // Elements that a block has room for.
 double room_of(const Launch& launch) {
   const LaunchConfig& c = launch.config;
-  if (c.scope == Scope::kGrid) return 1.0 * tl_topk::kGridEntries / c.blocks_per_row;
+  if (c.scope == Scope::kGrid) {
+    return std::min(1024.0, 1.0 * tl_topk::kGridEntries / c.blocks_per_row);
+  }
   const bool resident = c.entries_per_thread == tl_topk::kResident;
   const auto of_step = static_cast<double>(c.vectors_per_thread) * launch.per_vector;
   return c.threads * (resident ? of_step : c.entries_per_thread);
