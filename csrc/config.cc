@@ -77,7 +77,7 @@ SamplePlan sample_of(const Problem& problem, const LaunchConfig& c, int entries,
     const auto loads = static_cast<uint32_t>(c.vectors_per_thread);
     plan = plan_first_step(width, k, per_vector, loads, threads);
   } else {
-    const uint32_t loads = sample_loads(c.scope, width, per_vector, queued);
+    const uint32_t loads = sample_loads(per_vector, queued);
     plan =
         plan_sample(width, k, per_vector, loads, threads, sample_groups(c.scope, entries, queued));
   }

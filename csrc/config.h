@@ -20,13 +20,10 @@ enum class Scope : uint8_t {
 // Rows wider in k than this take the exact but slower large-k kernel.
 constexpr int64_t kMaxFastK = 4096;
 
-// Vectors a thread of the sample that all blocks of a row take: one; for 4096 elements where their
-// shares are `queued`; for 8192 of rows of a grid longer than 2^20, of which so few are wanted that
-// less would say little. All blocks of a grid read the same lines at once, so no more than needed.
-TL_TOPK_HD constexpr uint32_t sample_loads(Scope scope, uint32_t length, uint32_t per_vector,
-                                           bool queued) {
-  const bool is_long = scope == Scope::kGrid && length > 1u << 20;
-  return (is_long ? 16 : queued ? 8 : per_vector) / per_vector;
+// Vectors a thread of the sample that all blocks of a row take: one, or where their shares are
+// `queued` those of 4096 elements.
+TL_TOPK_HD constexpr uint32_t sample_loads(uint32_t per_vector, bool queued) {
+  return queued ? 8 / per_vector : 1;
 }
 
 // Where a block's share of a row takes several steps, it has room for this many survivors in each

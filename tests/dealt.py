@@ -116,7 +116,7 @@ def deal(rows: int, width: int, k: int, dtype: str) -> Deal:
 
     sample_loads = loads if alone else 1
     if queue > 0 and not alone:
-        sample_loads = (16 if config.scope == "grid" and width > 2**20 else 8) // per_vector
+        sample_loads = 8 // per_vector
     many = entries == _SOME and queue > 0 and config.scope != "grid"
     groups = MOST_GROUPS if many else GROUPS
     plan = plan_sample(width, k, per_vector, sample_loads, steps if alone else 0, groups)

@@ -41,20 +41,17 @@ __device__ __forceinline__ float anchor_of_key(uint32_t key) {
 // The sample that all blocks of a row take alike, so that all of them know the same floor and the
 // same map without a word: kLoads vectors a thread, read before all else. Whole lines of 128 bytes,
 // evenly spread; each lies elsewhere between its neighbours, so that no period of a row is in step
-// with all of them. There may be fewer loads, a power of two.
+// with all of them.
 template <Dtype D, uint32_t kLoads>
 struct CommonSample {
   static constexpr uint32_t kPerVector = Row<D>::kPerVector;
 
   uint4 loaded[kLoads];
 
-  __device__ __forceinline__ explicit CommonSample(const Row<D>& row, uint32_t loads = kLoads) {
+  __device__ __forceinline__ explicit CommonSample(const Row<D>& row) {
     const uint32_t vectors = row.vectors();
 #pragma unroll
-    for (uint32_t u = 0; u < kLoads; ++u) {
-      loaded[u] = {};
-      if (u < loads) loaded[u] = row.load(vector(u, vectors, loads * (kThreads / kLine)));
-    }
+    for (uint32_t u = 0; u < kLoads; ++u) loaded[u] = row.load(vector(u, vectors));
   }
   __device__ __forceinline__ void widen(uint32_t flip, float (&x)[kLoads * kPerVector]) const {
 #pragma unroll
@@ -65,19 +62,16 @@ struct CommonSample {
   }
 
  private:
-  static constexpr uint32_t kLine = 8;
-
-  // `sampled`: lines, a power of two.
-  static __device__ __forceinline__ uint32_t vector(uint32_t u, uint32_t vectors,
-                                                    uint32_t sampled) {
-    constexpr uint32_t kGoldenRatio = 0x9e3779b9;  // times 2^-32
+  static __device__ __forceinline__ uint32_t vector(uint32_t u, uint32_t vectors) {
+    constexpr uint32_t kLine = 8;
+    constexpr uint32_t kSampled = kLoads * kThreads / kLine;  // lines, a power of two
+    constexpr uint32_t kGoldenRatio = 0x9e3779b9;             // times 2^-32
     const uint32_t line = (u * kThreads + threadIdx.x) / kLine;
     // Strides that are rounded down end before the row does: of one just below two lines for each
     // of the sample, half way.
-    const uint32_t lines = max(vectors / kLine, sampled);
-    const uint32_t shift = __clz(sampled);
-    const uint32_t begin = __umulhi(line << (shift + 1), lines);  // line * lines / sampled
-    const uint32_t place = __umulhi(line * kGoldenRatio, lines >> (31 - shift));
+    const uint32_t lines = max(vectors / kLine, kSampled);
+    const uint32_t begin = __umulhi(line * (~0u / kSampled + 1), lines);  // line * lines / kSampled
+    const uint32_t place = __umulhi(line * kGoldenRatio, lines / kSampled);
     return (begin + place) * kLine + threadIdx.x % kLine;
   }
 };

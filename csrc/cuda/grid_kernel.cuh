@@ -42,13 +42,12 @@ __device__ __forceinline__ void share_row(const Params<kMapped>& params, const R
                                           const SharedMemory& memory) {
   constexpr int kLoads = 1 << kLoadsLog2;
   constexpr uint32_t kPerVector = Row<D>::kPerVector;
-  constexpr uint32_t kSampleLoads = sample_loads(Scope::kGrid, ~0u, kPerVector, true);
+  constexpr uint32_t kSampleLoads = sample_loads(kPerVector, true);
   constexpr uint32_t kGroupCount = sample_groups(Scope::kGrid, kHeld, kDeepQueue != 0);
   SharedState& state = memory.state;
   Entry* const list = memory.list;
 
-  const uint32_t loads = sample_loads(Scope::kGrid, row.length, kPerVector, true);
-  const CommonSample<D, kSampleLoads> sampled(row, loads);
+  const CommonSample<D, kSampleLoads> sampled(row);
   const Deal deal(row.vectors(), kLoadsLog2, meeting.block(), meeting.blocks_log2());
   StepQueue<D, kLoads, kDeepQueue> queue(row, deal, memory.queue);
   const MappingReader<Params<kMapped>> mapping(params, meeting.row());
@@ -56,7 +55,7 @@ __device__ __forceinline__ void share_row(const Params<kMapped>& params, const R
 
   const auto out =
       make_output<kMapped, true>(params, meeting.row(), row, state.mapping, team.size_log2());
-  prepare<kGroupCount, true>(params, row, loads, state);
+  prepare<kSampleLoads, kGroupCount, true>(params, row, state);
   meeting.open();
   open_marks(out, team, memory.sort_buffer, state);
   open_pages(params, state);

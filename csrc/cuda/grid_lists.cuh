@@ -24,8 +24,10 @@ class TakenLists {
       : count_log2_(meeting.clusters_log2()),
         readers_log2_(kThreadsLog2 - count_log2_),
         list_(threadIdx.x >> readers_log2_),
-        from_(reinterpret_cast<const uint2*>(meeting.segment((rank << count_log2_) + list_))),
-        first_(__ldcg(from_ + reader())) {}
+        from_(reinterpret_cast<const uint2*>(meeting.segment((rank << count_log2_) + list_))) {
+#pragma unroll
+    for (uint32_t u = 0; u < kAtOnce; ++u) first_[u] = __ldcg(from_ + reader() + u * readers());
+  }
 
   // To `tables` every block's, added up of those of the lists that it takes over; and to `before`,
   // for each of this block's lists and for what would follow them, the sum of those before it. A
@@ -65,27 +67,32 @@ class TakenLists {
     const CountTable& earlier = before[list_];
     const CountTable& upto = before[list_ + 1];
     const uint32_t count = upto.count(0) - earlier.count(0);
-    uint2 raw = first_;
-    for (uint32_t i = reader(); i < count;) {
+    const auto put = [&](uint32_t i, uint2 raw) {
+      if (i >= count) return;
       const Entry entry{__uint_as_float(raw.x), raw.y};
       const uint32_t bin = map(mapped(entry.score));
       // Behind what is above the bin, and what earlier lists have in it.
       list[all.count_above(bin) + earlier.count(bin) - upto.count_above(bin) + i] = entry;
-      i += 1u << readers_log2_;
-      if (i < count) raw = __ldcg(from_ + i);
+    };
+#pragma unroll
+    for (uint32_t u = 0; u < kAtOnce; ++u) put(reader() + u * readers(), first_[u]);
+#pragma unroll 1
+    for (uint32_t i = reader() + kAtOnce * readers(); i < count; i += readers()) {
+      put(i, __ldcg(from_ + i));
     }
   }
 
  private:
-  __device__ __forceinline__ uint32_t reader() const {
-    return threadIdx.x & ((1u << readers_log2_) - 1);
-  }
+  static constexpr uint32_t kAtOnce = 2;  // entries a thread; seldom are there more
+
+  __device__ __forceinline__ uint32_t readers() const { return 1u << readers_log2_; }
+  __device__ __forceinline__ uint32_t reader() const { return threadIdx.x & (readers() - 1); }
 
   uint32_t count_log2_;
   uint32_t readers_log2_;
   uint32_t list_;  // that this thread reads
   const uint2* from_;
-  uint2 first_;
+  uint2 first_[kAtOnce];
 };
 
 }  // namespace tl_topk

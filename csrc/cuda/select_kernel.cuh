@@ -74,11 +74,10 @@ __device__ __forceinline__ SamplePlan plan_of(const SharedState& state) {
 }
 
 // All that needs no score, done while the first loads are on their way; the sample has up to
-// `sample_loads` vectors a thread, of the first step or common to all blocks. A barrier must
-// follow.
-template <uint32_t kGroupCount, bool kCommonSample, Dtype D>
+// kSampleLoads vectors a thread, of the first step or common to all blocks. A barrier must follow.
+template <uint32_t kSampleLoads, uint32_t kGroupCount, bool kCommonSample, Dtype D>
 __device__ __forceinline__ void prepare(const KernelParams& params, const Row<D>& row,
-                                        uint32_t sample_loads, SharedState& state) {
+                                        SharedState& state) {
   if (threadIdx.x < kTableBins) state.own.bins[threadIdx.x] = 0;
   if (threadIdx.x < kGroupCount) state.anchors.group_keys[threadIdx.x] = 0;
   if (threadIdx.x < kMaxResidual) state.residual[threadIdx.x] = 0;
@@ -95,8 +94,8 @@ __device__ __forceinline__ void prepare(const KernelParams& params, const Row<D>
     if (ptx::unlikely(row.length != params.width)) {
       state.plan =
           kCommonSample
-              ? plan_sample(row.length, params.k, kPerVector, sample_loads, kThreads, kGroupCount)
-              : plan_first_step(row.length, params.k, kPerVector, sample_loads, kThreads);
+              ? plan_sample(row.length, params.k, kPerVector, kSampleLoads, kThreads, kGroupCount)
+              : plan_first_step(row.length, params.k, kPerVector, kSampleLoads, kThreads);
       state.plan.fit(params.order);
     }
   }
@@ -137,7 +136,7 @@ __device__ __forceinline__ void select_resident(const Params<kMapped>& params, u
   constexpr uint32_t kPerVector = Row<D>::kPerVector;
   constexpr uint32_t kElements = kLoads * kPerVector;
   constexpr bool kCommonSample = S != Scope::kBlock;
-  constexpr uint32_t kSampleLoads = kCommonSample ? sample_loads(S, 0, kPerVector, false) : kLoads;
+  constexpr uint32_t kSampleLoads = kCommonSample ? sample_loads(kPerVector, false) : kLoads;
   SharedState& state = memory.state;
   Entry* const list = memory.list;
 
@@ -149,7 +148,7 @@ __device__ __forceinline__ void select_resident(const Params<kMapped>& params, u
   const MappingReader<Params<kMapped>> mapping(params, row_number);
   const auto out =
       make_output<kMapped, true>(params, row_number, row, state.mapping, team.size_log2());
-  prepare<kGroups, kCommonSample>(params, row, kSampleLoads, state);
+  prepare<kSampleLoads, kGroups, kCommonSample>(params, row, state);
   open_marks(out, team, memory.sort_buffer, state);
   open_pages(params, state);
   team.open();
@@ -242,7 +241,7 @@ __device__ __forceinline__ void select_stepwise(const Params<kMapped>& params, u
   constexpr uint32_t kRoom = kHeld * kThreads;
   constexpr bool kCommonSample = S != Scope::kBlock;
   constexpr uint32_t kSampleLoads =
-      kCommonSample ? sample_loads(S, 0, kPerVector, kQueue != 0) : kLoads;
+      kCommonSample ? sample_loads(kPerVector, kQueue != 0) : kLoads;
   constexpr uint32_t kGroupCount = sample_groups(S, kHeld, kQueue != 0);
   SharedState& state = memory.state;
   Entry* const list = memory.list;
@@ -255,7 +254,7 @@ __device__ __forceinline__ void select_stepwise(const Params<kMapped>& params, u
   queue.fill(row, deal);
   const auto out =
       make_output<kMapped, true>(params, row_number, row, state.mapping, team.size_log2());
-  prepare<kGroupCount, kCommonSample>(params, row, kSampleLoads, state);
+  prepare<kSampleLoads, kGroupCount, kCommonSample>(params, row, state);
   open_marks(out, team, memory.sort_buffer, state);
   open_pages(params, state);
   team.open();

@@ -30,9 +30,7 @@ bool plans_its_sample(const Problem& p, const LaunchConfig& c) {
   const auto k = static_cast<uint32_t>(p.k);
   const auto of_step = static_cast<uint32_t>(c.vectors_per_thread);
   const bool is_grid = c.scope == Scope::kGrid;
-  const uint32_t loads = is_grid && width > 1 << 20     ? 16 / per_vector
-                         : is_grid || c.queue_bytes > 0 ? 8 / per_vector
-                                                        : 1;
+  const uint32_t loads = is_grid || c.queue_bytes > 0 ? 8 / per_vector : 1;
   const bool few_blocks =
       !is_grid && c.entries_per_thread == tl_topk::kSomeEntries && c.queue_bytes > 0;
   const uint32_t groups = few_blocks ? 128 : 64;
@@ -127,7 +125,7 @@ void rows_get_clusters_while_they_fit() {
   constexpr int64_t kAlone = 786432;
   CHECK(blocks(1, kAlone) == 16);
   CHECK(blocks(1, kAlone + 1) == 64);
-  CHECK(blocks(1, 16777216) == 64);
+  CHECK(blocks(1, 8388608) == 64);
   CHECK(blocks(1, 2 * kAlone, Order::kAny, 2048, Dtype::kFloat16) == 16);
   CHECK(blocks(1, 2 * kAlone + 1, Order::kAny, 2048, Dtype::kFloat16) == 64);
   CHECK(blocks(2, 1048576) == 16);  // two clusters a row gain less

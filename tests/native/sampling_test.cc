@@ -151,7 +151,7 @@ Launch launch_of(int64_t rows, uint32_t width, uint32_t k, Dtype dtype) {
   const auto per_vector = static_cast<uint32_t>(16 / tl_topk::element_size(dtype));
   const uint32_t loads = c.scope == Scope::kBlock
                              ? static_cast<uint32_t>(c.vectors_per_thread)
-                             : tl_topk::sample_loads(c.scope, width, per_vector, c.queue_bytes > 0);
+                             : tl_topk::sample_loads(per_vector, c.queue_bytes > 0);
   return {c, k, per_vector, loads,
           tl_topk::sample_groups(c.scope, c.entries_per_thread, c.queue_bytes > 0)};
 }
