@@ -25,6 +25,7 @@ from tl_topk._ffi import DeviceInfo, LaunchConfig, PlanSet, TopKPlan, exports
 ROOT = Path(__file__).resolve().parents[1]
 FIELDS = tuple(inspect.signature(TopKPlan).parameters)
 ROWS, WIDTH, K = 3, 40, 5
+COUNTER_BYTES = 4096  # that a workspace begins with, zeroed by every launch
 
 
 def h200(**changes: Any) -> DeviceInfo:
@@ -315,7 +316,7 @@ class TestWorkspace:
     def test_given_or_owned(self, plan: TopKPlan) -> None:
         given = torch.zeros(plan.workspace_bytes, dtype=torch.uint8, device="cuda")
         assert all(self.run(plan, workspace) for workspace in (given, None, given, None))
-        assert not given.any()
+        assert not given[:COUNTER_BYTES].any()  # what is behind them may be anything
         with pytest.raises(ValueError, match=r"workspace: expected shape \(n,\) with n at least"):
             self.run(plan, given[:-1])
 

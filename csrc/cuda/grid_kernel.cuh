@@ -60,6 +60,7 @@ __device__ __forceinline__ void share_row(const Params<kMapped>& params, const R
   open_marks(out, team, memory.sort_buffer, state);
   open_pages(params, state);
   team.open();
+  meeting.expect();
   ask_for_mapping(params, meeting.row(), memory.pages, state);
 
   float x[kSampleLoads * kPerVector];

@@ -53,11 +53,15 @@ class GridMeeting {
     return reinterpret_cast<Entry*>(heads_ + kMaxGridBlocks * kGridHeadBytes) + block * room();
   }
 
-  // Before any other block may write here. A barrier of the cluster must follow.
+  // Before any other block may write here. A barrier of the cluster must follow, and expect().
   __device__ void open() const {
     if (threadIdx.x != 0) return;
     ptx::init_barrier(&state_.all_drew, 1);
     ptx::fence_barrier_init();
+  }
+  // Whether blocks tell what they drew before this or after it: the barrier waits for its arrival.
+  __device__ void expect() const {
+    if (threadIdx.x != 0) return;
     ptx::arrive_and_expect(&state_.all_drew, sizeof(uint32_t) << cluster_log2_);
   }
 

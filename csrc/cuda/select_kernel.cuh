@@ -240,8 +240,7 @@ __device__ __forceinline__ void select_stepwise(const Params<kMapped>& params, u
   constexpr uint32_t kPerVector = Row<D>::kPerVector;
   constexpr uint32_t kRoom = kHeld * kThreads;
   constexpr bool kCommonSample = S != Scope::kBlock;
-  constexpr uint32_t kSampleLoads =
-      kCommonSample ? sample_loads(kPerVector, kQueue != 0) : kLoads;
+  constexpr uint32_t kSampleLoads = kCommonSample ? sample_loads(kPerVector, kQueue != 0) : kLoads;
   constexpr uint32_t kGroupCount = sample_groups(S, kHeld, kQueue != 0);
   SharedState& state = memory.state;
   Entry* const list = memory.list;
