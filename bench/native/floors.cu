@@ -3,8 +3,6 @@
 #include <cooperative_groups.h>
 #include <cuda_runtime.h>
 
-#include <stdexcept>
-
 #include "config.h"
 #include "cuda/launch.h"
 #include "cuda/runtime.h"
@@ -59,9 +57,6 @@ void launch(const tl_topk::TopKArgs& args, cudaStream_t stream) {
   int device = 0;
   tl_topk::check_cuda(cudaGetDevice(&device), "cudaGetDevice");
   const auto config = choose_launch(args.problem, tl_topk::query_device(device));
-  if (config.scope == tl_topk::Scope::kGrid) {
-    throw std::runtime_error("floors: expected a row for one cluster, got one for several");
-  }
   const auto kernel = reinterpret_cast<tl_topk::KernelSymbol>(&floor_kernel<kFloor>);
   tl_topk::allow_large_launches(kernel, device);
   cudaLaunchAttribute cluster{};

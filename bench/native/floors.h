@@ -12,8 +12,7 @@ enum class Floor {
   kMeeting  // the same, and in between each block of the cluster tells the next what it has read
 };
 
-// On `stream`, for the problem of `args`: one row of float32 at a multiple of 16 bytes, of which a
-// cluster or a block takes all.
+// On `stream`, for the problem of `args`: one row of float32 at a multiple of 16 bytes.
 void launch_floor(Floor floor, const tl_topk::TopKArgs& args, void* stream);
 
 }  // namespace tl_topk_bench

@@ -116,6 +116,16 @@ __device__ __forceinline__ uint32_t longest_alone(const KernelParams& params,
   return params.width > longest ? longest : params.width / 2;
 }
 
+// As the cluster of a launch for such rows alone.
+template <Dtype D, int kLoadsLog2, bool kMapped>
+__device__ __forceinline__ void take_alone(const Params<kMapped>& params, uint32_t row_number,
+                                           const Row<D>& row) {
+  const SharedMemory memory = own_memory<kFewEntries * kThreads, kDeepQueue>(params);
+  const Team<Scope::kCluster> team(memory.state, memory.sort_buffer, params);
+  select_row<D, Scope::kCluster, kLoadsLog2, kFewEntries, kDeepQueue, kMapped, true>(
+      params, row_number, row, team, memory);
+}
+
 template <Dtype D, int kLoadsLog2, uint32_t kHeld, bool kMapped>
 __global__ void TL_TOPK_IN_CLUSTERS __launch_bounds__(kThreads, 1)
     grid_kernel(const __grid_constant__ Params<kMapped> params) {
@@ -131,8 +141,7 @@ __global__ void TL_TOPK_IN_CLUSTERS __launch_bounds__(kThreads, 1)
     if (row.length > max(longest_alone<D>(params, meeting), params.k)) {
       share_row<D, kLoadsLog2, kHeld, kMapped>(params, row, meeting, team, memory);
     } else if (meeting.in_first_cluster()) {
-      select_row<D, Scope::kCluster, kLoadsLog2, kHeld, kDeepQueue, kMapped, true>(
-          params, meeting.row(), row, team, memory);
+      take_alone<D, kLoadsLog2, kMapped>(params, meeting.row(), row);
     }
   }
 }
