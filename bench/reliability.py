@@ -20,6 +20,7 @@ FILES = (
     "sanitizer",
     "sanitizer_mapped",
     "sanitizer_float32",
+    "sanitizer_grid",
     "endurance",
     "tests_gpu",
     "tests_gpu_alone",
