@@ -100,16 +100,9 @@ bool fit_at_once(int64_t all_blocks, int cluster, const DeviceFacts& device) {
   return false;
 }
 
-int log2_of(int power_of_two) {
-  int log2 = 0;
-  while (1 << log2 < power_of_two) ++log2;
-  return log2;
-}
-
 // Steps of the row that one cluster of a grid would rather take alone.
-uint32_t steps_alone(const LaunchConfig& grid, const Problem& problem) {
-  return steps_of_cluster(static_cast<uint32_t>(log2_of(grid.blocks_per_row / grid.cluster_blocks)),
-                          element_size(problem.dtype));
+uint32_t steps_alone(const LaunchConfig& grid) {
+  return steps_of_cluster(static_cast<uint32_t>(grid.blocks_per_row / grid.cluster_blocks));
 }
 
 // Several clusters for each row if they are to be had: as many blocks as asked for, or 0: where one
@@ -127,7 +120,7 @@ bool widen_to_grid(LaunchConfig& c, const Problem& problem, const DeviceFacts& d
     grid.blocks_per_row *= 2;
   }
   if (grid.blocks_per_row == c.blocks_per_row) return false;
-  const int64_t alone = c.blocks_per_row * kElementsPerStep * steps_alone(grid, problem);
+  const int64_t alone = c.blocks_per_row * kElementsPerStep * steps_alone(grid);
   if (asked_for == 0 && problem.width <= alone) return false;
 
   grid.vectors_per_thread =
@@ -139,7 +132,7 @@ bool widen_to_grid(LaunchConfig& c, const Problem& problem, const DeviceFacts& d
   const double passing = share * admitted_share(grid.sample, 0);
   const double of_floor = share * admitted_share(grid.sample, 1) - passing;
   const double most = passing + kDeviations * std::sqrt(passing + of_floor * of_floor);
-  if (most > grid_room(static_cast<uint32_t>(log2_of(grid.blocks_per_row)))) return false;
+  if (most > grid_room(floor_log2(static_cast<float>(grid.blocks_per_row)))) return false;
   c = grid;
   c.workspace_bytes =
       kCounterBytes + problem.rows * (kMaxGridBlocks * kGridHeadBytes + kGridEntries * kEntryBytes);
@@ -214,10 +207,10 @@ LaunchConfig choose_launch(const Problem& problem, const DeviceFacts& device,
       c.reason = std::to_string(blocks_per_row) + " blocks per row: as asked for";
       return c;
     }
-    c.reason =
-        std::to_string(c.blocks_per_row / c.cluster_blocks) + " clusters of " +
-        std::to_string(c.cluster_blocks) + " blocks per row: one would read it in more than " +
-        std::to_string(steps_alone(c, problem)) + " steps, and they are to be had for all rows";
+    c.reason = std::to_string(c.blocks_per_row / c.cluster_blocks) + " clusters of " +
+               std::to_string(c.cluster_blocks) +
+               " blocks per row: one would read it in more than " + std::to_string(steps_alone(c)) +
+               " steps, and they are to be had for all rows";
     return c;
   }
 

@@ -65,11 +65,10 @@ TL_TOPK_HD constexpr uint32_t grid_room(uint32_t blocks_log2) {
 }
 
 constexpr int64_t kElementsPerStep = 512 * 16;  // that a block reads at once
-// A cluster alone reads rows of up to so many steps of float32, whatever shares the widest, for
-// meeting in L2 takes its time: found on an H200, between 512K and 2M.
-TL_TOPK_HD constexpr uint32_t steps_of_cluster(uint32_t clusters_log2, int element_bytes) {
-  return (clusters_log2 > 1 ? 6 : 8) * 4 / static_cast<uint32_t>(element_bytes);
-}
+// Where so many clusters would share a row, one alone reads it in up to so many steps, whatever
+// shares the widest: meeting in L2 takes its time. Rows of 1M are in
+// bench/results/regret_ready.json.
+TL_TOPK_HD constexpr uint32_t steps_of_cluster(uint32_t clusters) { return clusters > 2 ? 6 : 8; }
 
 struct LaunchConfig {
   Scope scope = Scope::kBlock;

@@ -88,7 +88,7 @@ __device__ __noinline__ void finish_otherwise(const Params<kMapped>& params, uin
       select_slowly(ranks, state.floor, out, team, memory, kRoom);
     } else {
       RowRanks<D> ranks(row, team.rank(), team.size_log2());
-      if constexpr (kQueue != 0 && S != Scope::kGrid) {
+      if constexpr (kQueue != 0 && S != Scope::kGrid) {  // whose queues held smaller shares
         static_assert(RowRanks<D>::kLoads == kLoads, "dealt out as the queue is");
         if (ranks.deal.steps <= StepQueue<D, kLoads, kQueue>::kDepth) {
           ranks.held = StepQueue<D, kLoads, kQueue>::slots(row, memory.queue);

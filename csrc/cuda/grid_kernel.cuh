@@ -107,10 +107,9 @@ __device__ __forceinline__ void share_row(const Params<kMapped>& params, const R
 
 // The longest row that is left to one cluster. Where the widest is none that would be shared but
 // for the caller's asking, half of that.
-template <Dtype D>
 __device__ __forceinline__ uint32_t longest_alone(const KernelParams& params,
                                                   const GridMeeting& meeting) {
-  const uint32_t steps = steps_of_cluster(meeting.clusters_log2(), sizeof(typename Row<D>::Raw));
+  const uint32_t steps = steps_of_cluster(1u << meeting.clusters_log2());
   constexpr auto kStep = static_cast<uint32_t>(kElementsPerStep);
   const uint32_t longest = steps * kStep << params.blocks_log2;
   return params.width > longest ? longest : params.width / 2;
@@ -138,7 +137,7 @@ __global__ void TL_TOPK_IN_CLUSTERS __launch_bounds__(kThreads, 1)
     mark(kPhaseStart);
     ptx::wait_for_previous_kernel();
     const Row<D> row = find_row<D>(params, meeting.row());
-    if (row.length > max(longest_alone<D>(params, meeting), params.k)) {
+    if (row.length > max(longest_alone(params, meeting), params.k)) {
       share_row<D, kLoadsLog2, kHeld, kMapped>(params, row, meeting, team, memory);
     } else if (meeting.in_first_cluster()) {
       take_alone<D, kLoadsLog2, kMapped>(params, meeting.row(), row);

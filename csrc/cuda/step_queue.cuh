@@ -111,9 +111,8 @@ class StepQueue {
 
   // Lists what lies above the floor of all steps; `survivors` counts it, also when there is no more
   // room.
-  template <typename List>
   __device__ __forceinline__ void list_all(const Row<D>& row, const Deal& deal, float floor,
-                                           const List& list, uint32_t* survivors) const {
+                                           const SharedList& list, uint32_t* survivors) const {
     const float orientation = row.flip == 0 ? 1.0f : -1.0f;
     for (uint32_t i = 0;; i = ptx::keep(i + 1)) {
       float x[kLoads * kPerVector];
@@ -186,9 +185,8 @@ class StepQueue {
 
   // Lists this thread's elements of the i-th step that `mine` has a bit for. Few threads have any,
   // so each takes its places itself.
-  template <typename List>
   __device__ __forceinline__ void put(uint32_t i, uint32_t mine, const Row<D>& row,
-                                      const Deal& deal, const List& list,
+                                      const Deal& deal, const SharedList& list,
                                       uint32_t* survivors) const {
     if (mine == 0) return;
     const uint32_t count = __popc(mine);
@@ -233,9 +231,8 @@ class StepQueue<D, kLoads, 0> {
                                        float (&x)[kLoads * Row<D>::kPerVector]) const {
     widen_step<D, kLoads>(next_, flip, x);
   }
-  template <typename List>
   __device__ __forceinline__ void list_all(const Row<D>& row, const Deal& deal, float floor,
-                                           const List& list, uint32_t* survivors) {
+                                           const SharedList& list, uint32_t* survivors) {
     float x[kLoads * Row<D>::kPerVector];
     if (deal.steps == 1) {  // apart: nothing that is loaded has to be kept from what follows
       widen_step<D, kLoads>(next_, row.flip, x);

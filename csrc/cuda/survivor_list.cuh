@@ -69,9 +69,10 @@ __device__ __forceinline__ uint32_t above_floor(const float (&x)[kElements], flo
 
 // Lists those of x that lie above the floor; `index_of(i)` gives the index of x[i], and `survivors`
 // counts them, also when there is no more room.
-template <uint32_t kElements, typename IndexOf, typename List>
+template <uint32_t kElements, typename IndexOf>
 __device__ __forceinline__ void list_above(const float (&x)[kElements], const IndexOf& index_of,
-                                           float floor, const List& list, uint32_t* survivors) {
+                                           float floor, const SharedList& list,
+                                           uint32_t* survivors) {
   const uint32_t mine = ptx::keep(above_floor(x, 1.0f, floor));  // rather than as many predicates
   const ListPlaces places = places_in_list(__popc(mine), survivors);
   if (places.total == 0 || places.first + places.total > list.capacity) return;
@@ -80,10 +81,10 @@ __device__ __forceinline__ void list_above(const float (&x)[kElements], const In
   for (uint32_t i = 0; i < kElements; ++i) cursor.put_if(x[i], index_of(i), mine >> i & 1);
 }
 // The same for what a step has loaded.
-template <Dtype D, uint32_t kElements, typename List>
+template <Dtype D, uint32_t kElements>
 __device__ __forceinline__ void list_step(const float (&x)[kElements], const Row<D>& row,
                                           const Deal& deal, uint32_t step, float floor,
-                                          const List& list, uint32_t* survivors) {
+                                          const SharedList& list, uint32_t* survivors) {
   constexpr uint32_t kPerVector = Row<D>::kPerVector;
   list_above(
       x, [&](uint32_t i) { return row.index(deal.vector(i / kPerVector, step)) + i % kPerVector; },

@@ -103,10 +103,8 @@ void every_problem_fits_every_device() {
 }
 
 void rows_get_clusters_while_they_fit() {
-  const auto blocks = [](int64_t rows, int64_t width, Order order = Order::kAny, int64_t k = 2048,
-                         Dtype dtype = Dtype::kFloat32) {
+  const auto blocks = [](int64_t rows, int64_t width, Order order = Order::kAny, int64_t k = 2048) {
     Problem p;
-    p.dtype = dtype;
     p.rows = rows;
     p.width = width;
     p.k = k;
@@ -126,8 +124,6 @@ void rows_get_clusters_while_they_fit() {
   CHECK(blocks(1, kAlone) == 16);
   CHECK(blocks(1, kAlone + 1) == 64);
   CHECK(blocks(1, 8388608) == 64);
-  CHECK(blocks(1, 2 * kAlone, Order::kAny, 2048, Dtype::kFloat16) == 16);
-  CHECK(blocks(1, 2 * kAlone + 1, Order::kAny, 2048, Dtype::kFloat16) == 64);
   CHECK(blocks(2, 1048576) == 16);  // two clusters a row gain less
   CHECK(blocks(2, 1048577) == 32);
   CHECK(blocks(16, 4194304) == 4);
